@@ -1,0 +1,52 @@
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help demo test lint check matrix build clean
+
+find_python = for candidate in python3 python3.13 python3.12 python3.11; do \
+	if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
+	then echo $$candidate; break; fi; done
+PYTHON ?= $(shell $(find_python))
+need_python = $(if $(PYTHON),,$(error django-eventbus needs Python 3.11 or newer, and there is none on PATH))
+bin := .venv/bin
+no_database := EVENTBUS_TEST_DATABASE_URL=sqlite:///:memory:
+
+help: ## Show the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; \
+	do printf '%-16s %s\n' "$$name" "$$text"; done
+
+demo: .venv/.demo ## Run the shop: events handled, retried, parked and re-driven (BROKER=…, DEMO_ONCE=1)
+	@$(bin)/python example_project/demo.py
+
+test: .venv/.dev ## Run the tests on SQLite and PostgreSQL (ARGS="tests/test_relay.py -k claim")
+	@$(bin)/python -m tests.suite $(ARGS)
+
+lint: .venv/.dev ## Run ruff, mypy, import-linter and makemigrations --check
+	$(bin)/ruff check .
+	$(bin)/ruff format --check .
+	$(no_database) $(bin)/mypy
+	$(bin)/lint-imports
+	$(no_database) $(bin)/python -m django makemigrations eventbus --check --dry-run --settings tests.settings
+
+check: lint test build ## Run everything that CI runs
+
+matrix: ## Run the tests on the corners of Python and Django (CORNERS="3.12 3.13")
+	$(need_python)
+	@$(PYTHON) tools/matrix.py $(CORNERS)
+
+build: .venv/.dev ## Build sdist and wheel, and try the wheel in a fresh environment
+	@$(bin)/python tools/package.py
+
+clean: ## Remove the environments and everything that was built
+	rm -rf .venv .matrix dist build .coverage .coverage.* htmlcov .hypothesis
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+
+.venv/.demo: pyproject.toml tools/environment.py
+	$(need_python)
+	@$(PYTHON) tools/environment.py .venv example
+	@touch $@
+
+.venv/.dev: pyproject.toml tools/environment.py
+	$(need_python)
+	@$(PYTHON) tools/environment.py .venv dev
+	@touch $@ .venv/.demo

@@ -1,0 +1,9 @@
+"""The screens of the Django admin, one file each. Read-only, but for verbs that are confirmed."""
+
+from __future__ import annotations
+
+from django_eventbus.admin.dead_letters import DeadLetterAdmin
+from django_eventbus.admin.inbox import InboxRecordAdmin
+from django_eventbus.admin.outbox import OutboxEventAdmin
+
+__all__ = ["DeadLetterAdmin", "InboxRecordAdmin", "OutboxEventAdmin"]

@@ -1,0 +1,61 @@
+"""The inbox: what became of each message, per subscription."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from django_eventbus.admin.excerpts import short, text_of
+from django_eventbus.admin.read_only import (
+    QueueFilter,
+    ReadOnlyAdmin,
+    SubscriptionFilter,
+    TypeFilter,
+    ago,
+)
+from django_eventbus.durations import label
+from django_eventbus.models import InboxRecord
+
+
+@admin.register(InboxRecord)
+class InboxRecordAdmin(ReadOnlyAdmin):
+    """Inbox records, newest first."""
+
+    ordering = ("-id",)
+    list_display = ("type", "subscription", "state", "tried", "settled", "what_failed")
+    list_filter = ("state", TypeFilter, QueueFilter, SubscriptionFilter, "settled_at")
+    search_fields = ("message_id__startswith", "type__startswith", "error__icontains")
+    search_help_text = _("Message id, type, or words of the error")
+    fieldsets = (
+        (None, {"fields": ("state", "subscription", "queue", "message_id", "type", "source")}),
+        (
+            _("Outcome"),
+            {"fields": ("round", "attempt", "started", "waits", "due_at", "whole_error")},
+        ),
+        (_("Times"), {"fields": ("sent_at", "created_at", "settled_at")}),
+    )
+    readonly_fields = ("waits", "whole_error")
+
+    @admin.display(description=_("tried"))
+    def tried(self, record: InboxRecord) -> str:
+        words = {"round": record.round, "attempt": record.attempt}
+        if record.round:
+            return gettext("attempt %(attempt)d of round %(round)d") % words
+        return gettext("attempt %(attempt)d") % words
+
+    @admin.display(description=_("settled"), ordering="settled_at")
+    def settled(self, record: InboxRecord) -> str:
+        return ago(record.settled_at)
+
+    @admin.display(description=_("error"))
+    def what_failed(self, record: InboxRecord) -> str:
+        return short(record.error)
+
+    @admin.display(description=_("waits in tier"))
+    def waits(self, record: InboxRecord) -> str:
+        return "-" if record.delay is None else label(record.delay)
+
+    @admin.display(description=_("error"))
+    def whole_error(self, record: InboxRecord) -> str:
+        return text_of(record.error)

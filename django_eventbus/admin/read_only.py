@@ -1,0 +1,118 @@
+"""What all screens share: they show rows, and change none."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from django.contrib import admin
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.html import format_html
+from django.utils.timesince import timesince
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from django_eventbus.admin.related import attempts_of, elsewhere
+
+if TYPE_CHECKING:
+    _ModelAdmin = admin.ModelAdmin[Any]
+else:
+    _ModelAdmin = admin.ModelAdmin
+
+
+class ReadOnlyAdmin(_ModelAdmin):
+    """Lists and pages without add, change and delete."""
+
+    #: Columns that may be large: read on the page of one row, where it shows them.
+    deferred: ClassVar[tuple[str, ...]] = ()
+    show_full_result_count = False
+    list_per_page = 50
+
+    class Media:
+        css = {"all": ["eventbus/admin.css"]}
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return super().get_queryset(request).defer(*self.deferred)
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        row = context["original"]
+        context["attempts"] = attempts_of(row)
+        context["elsewhere"] = elsewhere(request, self.admin_site, row)
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+
+class ValuesFilter(admin.SimpleListFilter):
+    """A filter by the values that a column holds, of which it lists the first."""
+
+    limit = 30
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        column = self.parameter_name
+        rows = model_admin.get_queryset(request).order_by(column)
+        values = rows.values_list(column, flat=True).distinct()[: self.limit]
+        return [(value, value or _("none")) for value in values]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        value = self.value()
+        return queryset if value is None else queryset.filter((str(self.parameter_name), value))
+
+
+class TypeFilter(ValuesFilter):
+    """By type."""
+
+    title = gettext_lazy("type")
+    parameter_name = "type"
+
+
+class QueueFilter(ValuesFilter):
+    """By queue."""
+
+    title = gettext_lazy("queue")
+    parameter_name = "queue"
+
+
+class SubscriptionFilter(ValuesFilter):
+    """By subscription."""
+
+    title = gettext_lazy("subscription")
+    parameter_name = "subscription"
+
+
+class ErrorTypeFilter(ValuesFilter):
+    """By error type."""
+
+    title = gettext_lazy("error type")
+    parameter_name = "error_type"
+
+
+def ago(moment: datetime | None) -> str:
+    """Render how long ago *moment* was, with the moment itself on hover."""
+    if moment is None:
+        return "-"
+    local = timezone.localtime(moment) if timezone.is_aware(moment) else moment
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>',
+        local.isoformat(),
+        date_format(local, "DATETIME_FORMAT"),
+        _age(moment),
+    )
+
+
+def _age(moment: datetime) -> str:
+    if timezone.now() - moment < timedelta(minutes=1):
+        return _("just now")
+    return _("%(age)s ago") % {"age": timesince(moment)}

@@ -1,0 +1,214 @@
+"""System checks eventbus.E001 and on. None of them contacts a broker or a database."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from django.core import checks
+from django.core.checks import CheckMessage, Error, Warning
+from django.db import connections
+
+from django_eventbus import transports
+from django_eventbus.conf import NAME_LIMIT, SETTINGS, conf, is_word
+from django_eventbus.exceptions import BadSetting
+from django_eventbus.subscriptions import registry
+
+TAG = "eventbus"
+
+#: What RabbitMQ adds to a queue's name for its tiers and its DLQ: a hundred years at most.
+_LONGEST_SUFFIX = len(".retry.3153600000000ms")
+#: Names that RabbitMQ needs beside the main queue's, for its DLQ and its tiers.
+_TAKEN = ("dlq", "retry")
+
+_PATTERN = re.compile(r"([A-Za-z0-9_-]+|\*|#)(\.([A-Za-z0-9_-]+|\*|#))*")
+_NOT_PLAIN = (
+    inspect.iscoroutinefunction,
+    inspect.isgeneratorfunction,
+    inspect.isasyncgenfunction,
+)
+
+
+def register_all() -> None:
+    for check in CHECKS:
+        checks.register(_guarded(check), TAG)
+
+
+def problems() -> list[CheckMessage]:
+    """Return what all checks find."""
+    return [message for check in CHECKS for message in _guarded(check)(None)]
+
+
+def check_service(**kwargs: Any) -> Iterator[CheckMessage]:
+    given = conf.given
+    if "SERVICE" not in given:
+        yield Error(
+            "EVENTBUS has no SERVICE.",
+            hint="Add EVENTBUS = {'SERVICE': 'orders'}, with your service's name, to the settings.",
+            id="eventbus.E001",
+        )
+
+
+def check_unknown_keys(**kwargs: Any) -> Iterator[CheckMessage]:
+    for key, guess in conf.unknown_keys():
+        hint = f"Did you mean {guess}?" if guess else f"There are: {', '.join(sorted(SETTINGS))}."
+        yield Error(f"EVENTBUS has an unknown key {key!r}.", hint=hint, id="eventbus.E002")
+
+
+def check_values(**kwargs: Any) -> Iterator[CheckMessage]:
+    for problem in conf.problems():
+        if problem.key in conf.given:
+            hint = f"Correct it, or leave {problem.key} out for its default."
+            if problem.key == "SERVICE":
+                hint = "Name this service, for instance 'orders'."
+            yield Error(str(problem), hint=hint, id="eventbus.E003")
+
+
+def check_transport(**kwargs: Any) -> Iterator[CheckMessage]:
+    url = conf.broker_url
+    try:
+        transports.connect(url)
+    except BadSetting as problem:
+        yield Error(
+            str(problem),
+            hint="Write 'database://' or 'amqp://user:password@host:5672/vhost'.",
+            id="eventbus.E005",
+        )
+
+
+def check_names(**kwargs: Any) -> Iterator[CheckMessage]:
+    for name in sorted({conf.events_exchange, conf.queue(), *registry.queues()}):
+        if len(name.encode()) > NAME_LIMIT - _LONGEST_SUFFIX:
+            yield Error(
+                f"The name {name[:40]!r}… has {len(name.encode())} bytes; with its tiers "
+                f"a broker's limit of {NAME_LIMIT} would be passed.",
+                hint="Shorten SERVICE, NAMESPACE or the queue= of its subscriptions.",
+                id="eventbus.E004",
+            )
+    for each in registry:
+        if len(each.name.encode()) > NAME_LIMIT or len(each.pattern.encode()) > NAME_LIMIT:
+            yield Error(
+                f"The subscription {each.name[:40]!r} has a name or pattern over 255 bytes.",
+                hint="Pass a shorter name= or pattern to @subscribe.",
+                id="eventbus.E004",
+            )
+
+
+def check_queue_names(**kwargs: Any) -> Iterator[CheckMessage]:
+    for each in registry:
+        if each.queue_name in _TAKEN or (each.queue_name and not is_word(each.queue_name)):
+            yield Error(
+                f"The subscription {each.name!r} has queue={each.queue_name!r}, which is not a "
+                "name of letters, digits, '-' and '_', or is the bus's own.",
+                hint=f"Choose another name, and none of {', '.join(_TAKEN)}.",
+                id="eventbus.E010",
+            )
+
+
+def check_subscription_names(**kwargs: Any) -> Iterator[CheckMessage]:
+    names = Counter(name for each in registry for name in {each.name, *each.aliases})
+    for name, times in names.items():
+        if times > 1:
+            yield Error(
+                f"{times} subscriptions are called {name!r}.",
+                hint="Give each a name= of its own: the inbox knows a subscription by it.",
+                id="eventbus.E006",
+            )
+
+
+def check_event_types(**kwargs: Any) -> Iterator[CheckMessage]:
+    for each in registry:
+        if not _PATTERN.fullmatch(each.pattern):
+            yield Error(
+                f"The subscription {each.name!r} has no event type or pattern that could match: "
+                f"{each.pattern[:100]!r}.",
+                hint="Subscribe to 'order.placed', 'order.*', or an Event class with a type=.",
+                id="eventbus.E007",
+            )
+
+
+def check_handlers(**kwargs: Any) -> Iterator[CheckMessage]:
+    for each in registry:
+        if any(kind(each.handler) for kind in _NOT_PLAIN):
+            yield Error(
+                f"The handler of {each.name!r} is a coroutine or a generator: calling it does "
+                "not run it.",
+                hint="Write it with def, and without yield.",
+                id="eventbus.E011",
+            )
+
+
+def check_databases(**kwargs: Any) -> Iterator[CheckMessage]:
+    for each in registry:
+        if each.using not in connections:
+            yield Error(
+                f"The subscription {each.name!r} uses the database {each.using!r}, "
+                "which is not in DATABASES.",
+                hint="Its inbox lives where its data lives: name that database with using=.",
+                id="eventbus.E008",
+            )
+
+
+def check_vendor(**kwargs: Any) -> Iterator[CheckMessage]:
+    for alias in _known_databases():
+        if connections[alias].vendor not in ("postgresql", "sqlite"):
+            yield Error(
+                f"The database {alias!r} is {connections[alias].display_name}, which "
+                "django_eventbus does not support.",
+                hint="Use PostgreSQL, or SQLite on a single machine.",
+                id="eventbus.E009",
+            )
+
+
+def check_sqlite(**kwargs: Any) -> Iterator[CheckMessage]:
+    for alias in _known_databases():
+        connection = connections[alias]
+        if connection.vendor != "sqlite":
+            continue
+        options = connection.settings_dict.get("OPTIONS", {})
+        is_immediate = str(options.get("transaction_mode", "")).upper() == "IMMEDIATE"
+        if not is_immediate or "WAL" not in str(options.get("init_command", "")).upper():
+            yield Warning(
+                f"The SQLite database {alias!r} will often be locked.",
+                hint="Set OPTIONS to {'transaction_mode': 'IMMEDIATE', 'timeout': 20, "
+                "'init_command': 'PRAGMA journal_mode=WAL;'}.",
+                id="eventbus.W001",
+            )
+
+
+def _known_databases() -> list[str]:
+    return [alias for alias in registry.databases() if alias in connections]
+
+
+CHECKS: tuple[Callable[..., Iterator[CheckMessage]], ...] = (
+    check_service,
+    check_unknown_keys,
+    check_values,
+    check_transport,
+    check_names,
+    check_queue_names,
+    check_subscription_names,
+    check_event_types,
+    check_handlers,
+    check_databases,
+    check_vendor,
+    check_sqlite,
+)
+
+
+def _guarded(check: Callable[..., Iterator[CheckMessage]]) -> Callable[..., list[CheckMessage]]:
+    """Let a check rely on settings that another check reports as wrong."""
+
+    def run(app_configs: object, **kwargs: Any) -> list[CheckMessage]:
+        try:
+            return list(check(**kwargs))
+        except BadSetting as problem:
+            if check is not check_service:
+                return []
+            hint = "Write EVENTBUS = {'SERVICE': 'orders'}, with your service's name."
+            return [Error(str(problem), hint=hint, id="eventbus.E001")]
+
+    return run

@@ -1,0 +1,208 @@
+"""The EVENTBUS setting: typed, with defaults. Nothing else in the package reads settings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from difflib import get_close_matches
+from typing import Any, Generic, TypeVar, overload
+
+from django.conf import settings
+
+from django_eventbus.durations import seconds
+from django_eventbus.exceptions import BadSetting
+
+T = TypeVar("T")
+_REQUIRED = object()
+NAME_LIMIT = 255
+_WORD = re.compile(r"[A-Za-z0-9_-]+")
+_URL = re.compile(r"[a-z][a-z0-9+]*://")
+_MOST = 2**30
+_MOST_SHARDS = 1024
+
+
+class Setting(Generic[T]):
+    """One key of EVENTBUS. Read whenever it is used, so override_settings works."""
+
+    def __init__(self, parse: Callable[[Any], T], default: object = _REQUIRED) -> None:
+        self.parse = parse
+        self.default = default
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.key = name.upper()
+
+    @overload
+    def __get__(self, conf: None, owner: type) -> Setting[T]: ...
+    @overload
+    def __get__(self, conf: Conf, owner: type) -> T: ...
+    def __get__(self, conf: Conf | None, owner: type) -> Setting[T] | T:
+        return self if conf is None else self.read(conf.given)
+
+    def read(self, given: dict[str, Any]) -> T:
+        value = given.get(self.key, self.default)
+        if value is _REQUIRED:
+            raise BadSetting(self.key, "is missing. Name this service, for instance 'orders'.")
+        try:
+            return self.parse(value)
+        except (TypeError, ValueError) as error:
+            raise BadSetting(self.key, f"{error}.") from None
+
+
+def word(value: object) -> str:
+    """Accept a name that may stand in queue names: letters, digits, "-" and "_"."""
+    if not isinstance(value, str) or not is_word(value):
+        raise ValueError(f"{value!r:.100} is not a name of letters, digits, '-' and '_'")
+    return str(value)
+
+
+def is_word(text: str) -> bool:
+    return bool(_WORD.fullmatch(text))
+
+
+def optional(parse: Callable[[Any], T]) -> Callable[[Any], T | None]:
+    return lambda value: None if value is None else parse(value)
+
+
+def count(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST:
+        raise ValueError(f"{value!r:.100} is not a whole number from 1 to {_MOST:,}")
+    return value
+
+
+def shard_count(value: object) -> int:
+    """Accept as many shards as a relay can visit."""
+    if count(value) > _MOST_SHARDS:
+        raise ValueError(f"{value!r} is more than {_MOST_SHARDS}")
+    return count(value)
+
+
+def flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{value!r} is neither True nor False")
+    return value
+
+
+def delays(value: object) -> tuple[float, ...]:
+    """Accept a list of durations, or a single one."""
+    listed = list(value) if isinstance(value, list | tuple) else [value]
+    return tuple(seconds(each) for each in listed)
+
+
+def wait(value: object) -> float:
+    """Accept a duration longer than nothing."""
+    duration = seconds(value)
+    if not duration:
+        raise ValueError("0 is too short")
+    return duration
+
+
+def one_of(*choices: str) -> Callable[[Any], str]:
+    def choice(value: object) -> str:
+        if value not in choices:
+            raise ValueError(f"{value!r} is none of {', '.join(choices)}")
+        return str(value)
+
+    return choice
+
+
+def url(value: object) -> str:
+    # The value may hold a password: never repeat it.
+    if not isinstance(value, str) or not _URL.match(value):
+        raise ValueError("is no URL; write 'database://' (it is not repeated here)")
+    return value
+
+
+def text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("is not text")
+    return value
+
+
+def tls_files(value: object) -> dict[str, Any]:
+    """Accept the files of a TLS connection, by name."""
+    if not isinstance(value, dict) or set(value) - {"CA", "CERTIFICATE", "KEY", "VERIFY"}:
+        raise TypeError("is no dict with the keys CA, CERTIFICATE, KEY and VERIFY")
+    return value
+
+
+class Conf:
+    """Shadow the EVENTBUS setting with defaults and types."""
+
+    service = Setting(word)
+    broker_url = Setting(url, "database://")
+    broker_user = Setting(optional(text), None)
+    broker_password = Setting(optional(text), None)
+    broker_tls = Setting(tls_files, {})
+    exchange_type = Setting(one_of("topic", "fanout"), "topic")
+    queue_type = Setting(one_of("quorum", "classic"), "quorum")
+    heartbeat = Setting(wait, "60s")
+    connect_timeout = Setting(wait, "10s")
+    confirm_window = Setting(count, 1000)
+    prefetch = Setting(optional(count), None)
+    retry_delays = Setting(delays, ("30s", "5m", "30m"))
+    tries = Setting(optional(count), None)
+    unmatched = Setting(one_of("park", "ignore"), "park")
+    require_transaction = Setting(flag, False)
+    max_body_bytes = Setting(count, 1024 * 1024)
+    batch_size = Setting(count, 100)
+    shards = Setting(shard_count, 1)
+    confirm_timeout = Setting(wait, "30s")
+    poll_interval = Setting(wait, "1s")
+    concurrency = Setting(count, 4)
+    lease = Setting(wait, "1m")
+    start_limit = Setting(count, 5)
+    defer_limit = Setting(wait, "7d")
+    redrive_tries = Setting(count, 1)
+    redrive_timeout = Setting(wait, "1h")
+
+    @property
+    def given(self) -> dict[str, Any]:
+        given = getattr(settings, "EVENTBUS", {})
+        if not isinstance(given, dict):
+            raise BadSetting(
+                "SERVICE", "EVENTBUS must be a dict, for instance {'SERVICE': 'orders'}."
+            )
+        return given
+
+    @property
+    def namespace(self) -> str:
+        """NAMESPACE, or SERVICE up to its first hyphen, or "default"."""
+        return _NAMESPACE.read(self.given) or self._prefix
+
+    @property
+    def _prefix(self) -> str:
+        prefix, hyphen, _ = self.service.partition("-")
+        return prefix if hyphen and prefix else "default"
+
+    @property
+    def events_exchange(self) -> str:
+        return f"{self.namespace}.events"
+
+    def queue(self, name: str = "") -> str:
+        """Return the full name of this service's queue *name*; "" is its main queue."""
+        return ".".join(filter(None, (self.namespace, self.service, name)))
+
+    def problems(self) -> Iterator[BadSetting]:
+        """Yield what is wrong with the setting as it stands."""
+        for setting in SETTINGS.values():
+            try:
+                setting.read(self.given)
+            except BadSetting as problem:
+                yield problem
+
+    def unknown_keys(self) -> Iterator[tuple[str, str]]:
+        """Yield each key that is no setting, with a guess at what was meant."""
+        for key in sorted(set(map(str, self.given)) - set(SETTINGS)):
+            yield key, next(iter(get_close_matches(key.upper(), SETTINGS, 1)), "")
+
+
+_NAMESPACE: Setting[str | None] = Setting(optional(word), None)
+_NAMESPACE.key = "NAMESPACE"
+
+SETTINGS: dict[str, Setting[Any]] = {
+    setting.key: setting
+    for setting in (*vars(Conf).values(), _NAMESPACE)
+    if isinstance(setting, Setting)
+}
+
+conf = Conf()

@@ -1,0 +1,217 @@
+"""Take deliveries to their outcome and settle them. No threads and no pika in here."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable, Iterator
+
+from django.db import DEFAULT_DB_ALIAS
+from django.utils import timezone
+
+from django_eventbus.conf import conf
+from django_eventbus.dead_letters import heal_unreached, park, was_discarded
+from django_eventbus.exceptions import BrokerUnavailable, Busy, Unavailable, Undecodable, Unmatched
+from django_eventbus.inbox import Arrival, Inbox, Settlement
+from django_eventbus.messages import RETRY_COUNT, SUBSCRIPTION, payload_of
+from django_eventbus.models import InboxRecord
+from django_eventbus.outages import proven
+from django_eventbus.outcomes import (
+    Defer,
+    Duplicate,
+    Handled,
+    Park,
+    Retry,
+    Skipped,
+)
+from django_eventbus.retries import decide
+from django_eventbus.signals import (
+    announce,
+    event_deferred,
+    event_handled,
+    event_parked,
+    event_repeated,
+    event_retried,
+    event_skipped,
+)
+from django_eventbus.subscriptions import Subscription, meta_of, policy_for, registry
+from django_eventbus.transports.contract import (
+    Confirmed,
+    Delivery,
+    Outgoing,
+    Publisher,
+    ToTier,
+)
+
+logger = logging.getLogger(__name__)
+
+#: Seconds until a message is delivered again that another worker was just handling.
+_BUSY_PAUSE = 1.0
+
+
+class Consumer:
+    """Record, then act, then ack. Safe to use from many threads if its publisher is."""
+
+    def __init__(self, publisher: Publisher) -> None:
+        self.publisher = publisher
+        self.inbox = Inbox()
+
+    def consume(self, delivery: Delivery) -> list[Settlement]:
+        """Settle *delivery*. Raise Unavailable, with the delivery returned, in an outage."""
+        settlements: list[Settlement] = []
+        try:
+            for settlement in self._settlements(delivery):
+                settlements.append(settlement)
+            self._send_copies(delivery, settlements)
+            sys.audit("eventbus.consumer.copied")
+            # Last: whatever dies before this line is done again, as recorded.
+            delivery.ack()
+            sys.audit("eventbus.consumer.acked")
+        except Busy:
+            delivery.release(_BUSY_PAUSE)
+        except Unavailable:
+            _return(delivery)
+            raise
+        finally:
+            # Also what was settled before a sibling was busy: next time it is a duplicate.
+            for settlement in settlements:
+                _announce(delivery, settlement)
+        return settlements
+
+    def _settlements(self, delivery: Delivery) -> Iterator[Settlement]:
+        try:
+            payload = payload_of(delivery.message, conf.max_body_bytes)
+        except Undecodable as error:
+            yield _settle_unreached(delivery, error)
+            return
+        if delivery.message.round and _was_discarded(delivery):
+            yield Settlement(subscription=None, outcome=Skipped(reason="it was discarded"))
+            return
+        subscriptions = _subscriptions_for(delivery)
+        if not subscriptions:
+            yield _settle_unreached(delivery, _unmatched(delivery))
+            return
+        arrival = Arrival(
+            message=delivery.message,
+            payload=payload,
+            queue=delivery.queue,
+            is_redelivered=delivery.is_redelivered,
+        )
+        for each in subscriptions:
+            yield self.inbox.handle_once(each, arrival)
+        if delivery.message.round:
+            _heal_unreached(delivery)
+
+    def _send_copies(self, delivery: Delivery, settlements: Iterable[Settlement]) -> None:
+        copies = [copy for each in settlements if (copy := _copy(delivery, each))]
+        receipts = self.publisher.publish(copies) if copies else ()
+        for receipt in receipts:
+            if not isinstance(receipt, Confirmed):
+                raise BrokerUnavailable(f"A retry through {delivery.queue} was not confirmed.")
+
+
+def _subscriptions_for(delivery: Delivery) -> list[Subscription]:
+    if name := delivery.message.subscription:
+        return [found] if (found := registry.named(name)) else []
+    return [each for each in registry.on_queue(delivery.queue) if each.matches(delivery.message)]
+
+
+def _unmatched(delivery: Delivery) -> Unmatched:
+    message = delivery.message
+    if message.subscription:
+        return Unmatched(
+            f"there is no subscription {message.subscription!r} here; if it was renamed, "
+            f"add aliases=[{message.subscription!r}] to the new one"
+        )
+    return Unmatched(f"nothing on {delivery.queue} subscribes to {message.type!r}")
+
+
+def _settle_unreached(delivery: Delivery, error: Undecodable | Unmatched) -> Settlement:
+    """Settle what no subscription can be given: no inbox record, since nothing was done."""
+    if isinstance(error, Unmatched) and conf.unmatched == "ignore":
+        return Settlement(subscription=None, outcome=Skipped(reason=str(error)), error=error)
+    if state := _final_state(delivery):
+        return Settlement(subscription=None, outcome=Duplicate(state=state))
+    policy = policy_for(delivery.message, None)
+    outcome = decide(error, delivery.message.attempt, policy, latest=timezone.now())
+    if isinstance(outcome, Park):
+        using = _database_of(delivery.queue)
+        with proven(using):
+            park(
+                delivery.message,
+                outcome,
+                error,
+                subscription=delivery.message.subscription,
+                queue=delivery.queue,
+                using=using,
+            )
+    return Settlement(subscription=None, outcome=outcome, error=error)
+
+
+def _heal_unreached(delivery: Delivery) -> None:
+    using = _database_of(delivery.queue)
+    with proven(using):
+        heal_unreached(delivery.message, queue=delivery.queue, using=using)
+
+
+def _final_state(delivery: Delivery) -> str:
+    """Return how a message ended for the subscription it is addressed to, which is not here."""
+    if not delivery.message.subscription:
+        return ""
+    using = _database_of(delivery.queue)
+    with proven(using):
+        records = InboxRecord.objects.using(using)
+        found = records.known(delivery.message.subscription, delivery.message.id)
+    return found.state if found and found.is_final else ""
+
+
+def _was_discarded(delivery: Delivery) -> bool:
+    using = _database_of(delivery.queue)
+    with proven(using):
+        return was_discarded(delivery.message, queue=delivery.queue, using=using)
+
+
+def _database_of(queue: str) -> str:
+    return next((each.using for each in registry.on_queue(queue)), DEFAULT_DB_ALIAS)
+
+
+def _copy(delivery: Delivery, settlement: Settlement) -> Outgoing | None:
+    """Return the copy that a recorded retry needs, or None."""
+    match settlement.outcome:
+        case Retry(by_tier=True, delay=delay):
+            retries = delivery.message.attempt
+        case Duplicate(delay=float() as delay, attempt=retries):
+            pass
+        case _:
+            return None
+    changes: dict[str, object] = {RETRY_COUNT: retries}
+    if settlement.subscription:
+        changes[SUBSCRIPTION] = settlement.subscription.record_name
+    copy = delivery.message.copy_for(delivery.queue, **changes)
+    return Outgoing(address=ToTier(queue=delivery.queue, delay=delay), message=copy)
+
+
+def _return(delivery: Delivery) -> None:
+    try:
+        delivery.release()
+    except Unavailable:
+        logger.debug("%s returns by itself when the broker notices.", delivery.message.id)
+
+
+def _announce(delivery: Delivery, settlement: Settlement) -> None:
+    subscription = settlement.subscription
+    meta = meta_of(delivery.message.identified(), queue=delivery.queue, subscription=subscription)
+    error = settlement.error
+    match settlement.outcome:
+        case Handled():
+            announce(event_handled, Consumer, meta=meta, seconds=settlement.seconds)
+        case Duplicate(state=state):
+            announce(event_repeated, Consumer, meta=meta, state=state)
+        case Skipped(reason=reason):
+            announce(event_skipped, Consumer, meta=meta, reason=reason)
+        case Retry(delay=delay):
+            announce(event_retried, Consumer, meta=meta, error=error, delay=delay)
+        case Defer(until=until):
+            announce(event_deferred, Consumer, meta=meta, until=until)
+        case Park(kind=kind, reason=reason):
+            announce(event_parked, Consumer, meta=meta, kind=kind, reason=reason)

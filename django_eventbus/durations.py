@@ -1,0 +1,47 @@
+"""Durations as people write them: "30s", "5m", a timedelta, or seconds."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_WRITTEN = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*(ms|s|m|h|d)", re.ASCII)
+#: A hundred years: what is added to a date must not fall off the calendar.
+_LONGEST = 36_500 * 86_400
+
+Duration = str | int | float | timedelta
+
+
+def seconds(value: object) -> float:
+    """Return *value* in seconds, or raise ValueError with the ways to write it."""
+    if isinstance(value, timedelta):
+        return _within_reason(value.total_seconds(), value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return _within_reason(value, value)
+    if isinstance(value, str) and (match := _WRITTEN.fullmatch(value.strip())):
+        return _within_reason(float(match[1]) * _UNITS[match[2]], value)
+    raise ValueError(_explanation(value))
+
+
+def label(duration: float) -> str:
+    """Write *duration* in the largest unit that keeps it whole: 300 is "5m"."""
+    milliseconds = round(duration * 1000)
+    for unit in ("d", "h", "m", "s"):
+        size = round(_UNITS[unit] * 1000)
+        if milliseconds and milliseconds % size == 0:
+            return f"{milliseconds // size}{unit}"
+    return f"{milliseconds}ms" if milliseconds else "0s"
+
+
+def _within_reason(duration: float, value: object) -> float:
+    if not 0 <= duration <= _LONGEST:
+        raise ValueError(_explanation(value))
+    return float(duration)
+
+
+def _explanation(value: object) -> str:
+    ways = 'write "30s", "5m", "2h", "7d", seconds, or a timedelta, up to a hundred years'
+    # Python refuses to write an int of more than 4,300 digits.
+    is_huge = isinstance(value, int) and abs(value) > _LONGEST
+    return f"{'a huge number' if is_huge else repr(value)[:100]} is not a duration: {ways}"

@@ -1,0 +1,142 @@
+"""
+Every error of the package, as one tree.
+
+EventBusError
+├── BadSetting              a key of EVENTBUS is wrong
+├── InvalidEvent            publish() refused it; nothing was written
+├── NoTransaction           publish() outside a transaction while REQUIRE_TRANSACTION is on
+├── Unreadable              a message that no handler can be given
+│   ├── Undecodable         its bytes, id or headers cannot be read
+│   ├── InvalidPayload      its payload does not fit the event's fields
+│   ├── UnknownVersion      its version is newer than the event class
+│   └── Unmatched           nothing on its queue subscribes to it
+├── NotCommitted            a handler returned, but its transaction did not commit
+├── Busy                    another worker is handling the same message now
+├── TooOld                  older than what the inbox remembers
+├── StartedTooOften         its handler started and never came back, too many times
+├── BrokerRefused           the broker answers, and says no: a login, a queue's arguments
+├── Unavailable             an outage, never a failed attempt
+│   ├── BrokerUnavailable
+│   └── DatabaseUnavailable
+└── Verdict                 raised by handlers to choose the outcome
+    ├── RetryLater
+    ├── GiveUp
+    ├── Skip
+    └── TooEarly
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.core.exceptions import ImproperlyConfigured
+
+from django_eventbus.durations import Duration, seconds
+
+
+class EventBusError(Exception):
+    """Root of the tree. Do not raise directly."""
+
+
+class BadSetting(EventBusError, ImproperlyConfigured):
+    """A key of the EVENTBUS setting is missing, unknown or of the wrong kind."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(f"EVENTBUS[{key!r}]: {problem}")
+        self.key = key
+
+
+class InvalidEvent(EventBusError, ValueError):
+    """The event cannot be published as it is; nothing was written."""
+
+
+class NoTransaction(EventBusError):
+    """REQUIRE_TRANSACTION is on and publish() was called outside a transaction."""
+
+
+class Unreadable(EventBusError):
+    """A message that no handler can be given. Do not raise directly."""
+
+
+class Undecodable(Unreadable):
+    """The bytes, the id or the headers of a message cannot be read."""
+
+
+class InvalidPayload(Unreadable):
+    """The payload does not fit the fields of the event class."""
+
+
+class UnknownVersion(Unreadable):
+    """The message is of a newer version than this process knows."""
+
+
+class Unmatched(Unreadable):
+    """Nothing on the queue subscribes to the message."""
+
+
+class NotCommitted(EventBusError):
+    """The handler returned, but its transaction did not commit."""
+
+
+class Busy(EventBusError):
+    """Another worker is handling the same message right now."""
+
+
+class TooOld(EventBusError):
+    """The message is older than what the inbox remembers and is not known to it."""
+
+
+class StartedTooOften(EventBusError):
+    """The handler was started and never came back, more often than START_LIMIT."""
+
+
+class BrokerRefused(EventBusError):
+    """The broker answers and says no; asking again cannot help."""
+
+
+class Unavailable(EventBusError):
+    """A server we need does not answer: an outage, not a failed attempt."""
+
+
+class BrokerUnavailable(Unavailable):
+    """The broker does not answer or did not confirm in time."""
+
+
+class DatabaseUnavailable(Unavailable):
+    """A fresh database connection fails as well."""
+
+
+class Verdict(EventBusError):
+    """Raised by a handler to choose its outcome. Do not raise directly."""
+
+
+class RetryLater(Verdict):
+    """Try again, after *after* if given, else after the next delay of the subscription."""
+
+    def __init__(self, reason: str = "", *, after: Duration | None = None) -> None:
+        super().__init__(reason or "the handler asked to be tried again later")
+        self.after = None if after is None else seconds(after)
+
+
+class GiveUp(Verdict):
+    """Park the message now: trying again cannot help."""
+
+    def __init__(self, reason: str = "the handler gave up") -> None:
+        super().__init__(reason)
+
+
+class Skip(Verdict):
+    """Settle the message without an effect and without a failure."""
+
+    def __init__(self, reason: str = "the handler skipped it") -> None:
+        super().__init__(reason)
+
+
+class TooEarly(Verdict):
+    """Come back at *until*; no attempt is counted."""
+
+    def __init__(self, reason: str = "", *, until: datetime) -> None:
+        super().__init__(reason or f"too early before {until.isoformat()}")
+        if until.tzinfo is None:
+            raise ValueError("TooEarly(until=…) needs an aware datetime")
+        self.until = until

@@ -1,0 +1,87 @@
+"""Handle events: receive, handle once, retry, park."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandError, CommandParser
+
+from django_eventbus.conf import conf
+from django_eventbus.management.worker_command import WorkerCommand, positive
+from django_eventbus.relay import Relay
+from django_eventbus.subscriptions import registry
+from django_eventbus.workers import ConsumerWorkers, RelayLoop
+
+
+class Command(WorkerCommand):
+    """Consume until told to stop."""
+
+    help = "Run the handlers of this service's queues until stopped."
+
+    workers: ConsumerWorkers
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--queue", action="append", metavar="NAME", help="Only this queue; may be repeated."
+        )
+        parser.add_argument("--concurrency", type=positive, help="Handler threads.")
+        parser.add_argument(
+            "--prefetch", type=positive, help="Unsettled messages at a time; 1 is the fairest."
+        )
+        parser.add_argument(
+            "--with-relay", action="store_true", help="Relay the outbox in this process too."
+        )
+        parser.add_argument("--once", action="store_true", help="Take one message, if any; exit.")
+        parser.add_argument(
+            "--burst", action="store_true", help="Exit when nothing is due any more."
+        )
+        parser.add_argument("--max-messages", type=positive, help="Exit after so many messages.")
+
+    def wire(self, **options: Any) -> str:
+        queues = chosen_queues(options["queue"])
+        relays = self._relays() if options["with_relay"] else []
+        threads = self._threads(options["concurrency"])
+        self.workers = ConsumerWorkers(
+            self.transport,
+            queues,
+            self.crew.stop,
+            prefetch=options["prefetch"] or conf.prefetch or threads * 2,
+            limit=1 if options["once"] else options["max_messages"],
+            is_idle=_none_ready(relays) if options["once"] or options["burst"] else None,
+        )
+        for number in range(1, threads + 1):
+            self.crew.add(f"handler {number}", self.workers.loop)
+        for relay in relays:
+            self.crew.add(f"relay of {relay.using}", RelayLoop(relay, self.crew.stop).loop)
+        with_relay = " and relaying the outbox" if relays else ""
+        workers = "1 thread" if threads == 1 else f"{threads} threads"
+        return f"Consuming {', '.join(queues)} with {workers}{with_relay}."
+
+    def unwire(self) -> None:
+        self.workers.close()
+
+    def _relays(self) -> list[Relay]:
+        return [Relay(self.transport.publisher(), using) for using in registry.databases()]
+
+    def _threads(self, asked: int | None) -> int:
+        return min(asked or conf.concurrency, self.transport.concurrency_limit or 1_000)
+
+
+def chosen_queues(names: list[str] | None) -> list[str]:
+    """Return the queues called *names*, short or in full, or all that have subscriptions."""
+    known = registry.queues()
+    if not known:
+        raise CommandError("There are no subscriptions: add @subscribe in an app's subscribers.py.")
+    if not names:
+        return known
+    chosen = [name if name in known else conf.queue(name) for name in names]
+    for name, queue in zip(names, chosen, strict=True):
+        if queue not in known:
+            raise CommandError(
+                f"No subscription is on a queue {name!r}; there is {', '.join(known)}."
+            )
+    return chosen
+
+
+def _none_ready(relays: list[Relay]) -> Any:
+    return lambda: not any(relay.has_ready_rows() for relay in relays)

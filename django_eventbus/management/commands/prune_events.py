@@ -1,0 +1,54 @@
+"""Remove what is settled and old."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from datetime import timedelta
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+from django.utils import timezone
+
+from django_eventbus.durations import seconds
+from django_eventbus.management.worker_command import refuse_missing_tables
+from django_eventbus.pruning import count_prunable, prune
+
+_SHORTEST = 60
+
+
+class Command(BaseCommand):
+    """Prune one database."""
+
+    help = "Remove settled events, records and dead letters that are older than a given age."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--older-than", type=age, required=True, help='For instance "7d"; at least "1m".'
+        )
+        parser.add_argument("--dry-run", action="store_true", help="Only count.")
+        parser.add_argument("--database", default="default")
+        parser.add_argument("--json", action="store_true", help="Print the counts as JSON.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        refuse_missing_tables(options["database"])
+        cutoff = timezone.now() - timedelta(seconds=options["older_than"])
+        work = count_prunable if options["dry_run"] else prune
+        counts = work(cutoff, using=options["database"])
+        if options["json"]:
+            self.stdout.write(json.dumps(counts))
+            return
+        verb = "Would remove" if options["dry_run"] else "Removed"
+        for name, count in counts.items():
+            self.stdout.write(f"{verb} {count} {name}.")
+
+
+def age(text: str) -> float:
+    """Accept a duration of at least a minute."""
+    try:
+        duration = seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if duration < _SHORTEST:
+        raise argparse.ArgumentTypeError('must be at least "1m": younger messages are under way')
+    return duration

@@ -1,0 +1,29 @@
+"""Carry the outbox to the broker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from django_eventbus.conf import conf
+from django_eventbus.management.worker_command import WorkerCommand, positive
+from django_eventbus.relay import Relay
+from django_eventbus.workers import RelayLoop
+
+
+class Command(WorkerCommand):
+    """Relay until told to stop."""
+
+    help = "Publish the events of the outbox, with confirms, until stopped."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--once", action="store_true", help="Publish what is ready, then exit.")
+        parser.add_argument("--batch-size", type=positive, help="Rows per batch.")
+        parser.add_argument("--database", default="default", help="Whose outbox to relay.")
+
+    def wire(self, **options: Any) -> str:
+        relay = Relay(self.transport.publisher(), options["database"], options["batch_size"])
+        loop = RelayLoop(relay, self.crew.stop, once=options["once"])
+        self.crew.add("relay", loop.loop)
+        return f"Relaying the outbox of {options['database']!r} to {conf.events_exchange}."

@@ -1,0 +1,96 @@
+"""What the worker commands share: refuse a broken configuration, run a crew, stop, exit."""
+
+from __future__ import annotations
+
+import argparse
+from abc import ABC, abstractmethod
+from typing import Any
+
+from django.core.checks import ERROR, CheckMessage
+from django.core.management.base import BaseCommand, CommandError
+from django.db import connections
+
+from django_eventbus import checks, transports
+from django_eventbus.conf import conf
+from django_eventbus.exceptions import DatabaseUnavailable, EventBusError
+from django_eventbus.models import OutboxEvent
+from django_eventbus.outages import OutageWatch, proven
+from django_eventbus.transports.contract import Transport
+from django_eventbus.workers import Crew, declare
+
+
+class WorkerCommand(BaseCommand, ABC):
+    """A command that runs until SIGTERM or SIGINT, which end it with exit code 0."""
+
+    #: Checked in handle(), so that a broken configuration is one sentence.
+    requires_system_checks = []
+
+    crew: Crew
+    transport: Transport
+
+    @abstractmethod
+    def wire(self, **options: Any) -> str:
+        """Add loops to the crew; return a sentence on what it is about to do."""
+
+    def unwire(self) -> None:
+        """Close what wire() opened; nothing unless a command says so."""
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        for warning in refuse_broken_configuration():
+            self.stderr.write(warning)
+        self.crew = Crew()
+        self.transport = transports.connect(conf.broker_url)
+        try:
+            with self.crew.stopping_on_signals():
+                self.work(**options)
+        except EventBusError as error:
+            raise CommandError(str(error)) from error
+
+    def work(self, **options: Any) -> None:
+        """Wait for the database and the broker, then run the crew to its end."""
+        OutageWatch(type(self)).succeed(
+            lambda: refuse_missing_tables(options.get("database") or "default"), self.crew.stop
+        )
+        declare(self.transport, self.crew.stop)
+        if self.crew.stop.is_set():
+            return
+        self.stdout.write(f"{self.wire(**options)} Ctrl-C stops.")
+        try:
+            self.crew.run()
+        finally:
+            self.unwire()
+
+
+def refuse_broken_configuration() -> list[str]:
+    """Raise CommandError with the first problem as one sentence; return the warnings."""
+    problems = checks.problems()
+    for problem in problems:
+        if problem.level >= ERROR:
+            raise CommandError(_sentence(problem))
+    return [_sentence(problem) for problem in problems]
+
+
+def _sentence(problem: CheckMessage) -> str:
+    return f"{problem.id}: {problem.msg} {problem.hint or ''}".strip()
+
+
+def refuse_missing_tables(database: str) -> None:
+    if database not in connections:
+        raise CommandError(f"There is no database {database!r} in DATABASES.")
+    try:
+        with proven(database):
+            tables = connections[database].introspection.table_names()
+    except DatabaseUnavailable as error:
+        # Waiting helps against neither.
+        if any(words in str(error) for words in ("does not exist", "authentication failed")):
+            raise CommandError(str(error)) from error
+        raise
+    if OutboxEvent._meta.db_table not in tables:
+        raise CommandError("The tables of django_eventbus are missing: run `manage.py migrate`.")
+
+
+def positive(text: str) -> int:
+    """Accept a whole number from 1 on."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return int(text)

@@ -1,0 +1,267 @@
+"""Message: an event's form on the wire, its limits and its id. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from django_eventbus.exceptions import Undecodable
+
+RETRY_COUNT = "x-retry-count"
+ORIGINAL_EXCHANGE = "x-original-exchange"
+ORIGINAL_ROUTING_KEY = "x-original-routing-key"
+ORIGINAL_QUEUE = "x-original-queue"
+REDRIVEN_AT = "x-redriven-at"
+REDRIVEN_BY = "x-redriven-by"
+REDRIVEN_COUNT = "x-redriven-count"
+REDRIVEN_DEAD_LETTER = "x-redriven-dead-letter"
+SUBSCRIPTION = "eventbus-subscription"
+VERSION = "eventbus-version"
+KEY = "eventbus-key"
+CAUSATION = "eventbus-causation"
+NOT_BEFORE = "eventbus-not-before"
+ROW = "eventbus-row"
+
+#: Set by the broker or meant for it. Sent on, they would make it drop, expire or copy the message.
+_BROKERS_OWN = ("x-death", "x-first-death", "x-last-death", "x-delivery-count", "x-acquired-count")
+_SHORT = 255
+#: What a counter may say: it goes into an integer column, and grows.
+_MOST = 2**30
+#: Levels of nesting. Far below Python's limit, which depends on who is calling.
+DEEPEST = 100
+#: Bits of an int; Python refuses to write more than 4,300 digits.
+_LONGEST_INT = 14_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """Body bytes, properties and headers, as a broker holds them. May be malformed."""
+
+    id: str
+    type: str
+    body: bytes
+    content_type: str = "application/json"
+    source: str = ""
+    sent_at: datetime | None = None
+    correlation_id: str = ""
+    headers: Mapping[str, Any] = field(default_factory=dict)
+    exchange: str = ""
+    routing_key: str = ""
+    #: What the transport could not read of it.
+    fault: str = ""
+
+    @property
+    def attempt(self) -> int:
+        return min(self.number(RETRY_COUNT), _MOST) + 1
+
+    @property
+    def round(self) -> int:
+        return min(self.number(REDRIVEN_COUNT), _MOST)
+
+    @property
+    def version(self) -> int:
+        return min(self.number(VERSION), _MOST) or 1
+
+    @property
+    def subscription(self) -> str:
+        """The only subscription meant, if the message is addressed to one."""
+        return self.text(SUBSCRIPTION)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """What patterns are matched with: its type, and the key it was first published with."""
+        return tuple({self.type, self.text(ORIGINAL_ROUTING_KEY) or self.routing_key})
+
+    @property
+    def not_before(self) -> datetime | None:
+        return moment(self.number(NOT_BEFORE) / 1000) if self.number(NOT_BEFORE) else None
+
+    @property
+    def last_sent_at(self) -> datetime | None:
+        """When it last had a reason to arrive for the first time: sent, due, or re-driven."""
+        times = (self.sent_at, self.not_before, self.redriven_at)
+        return max(filter(None, times), default=None)
+
+    @property
+    def redriven_at(self) -> datetime | None:
+        return parsed_time(self.text(REDRIVEN_AT))
+
+    def number(self, name: str) -> int:
+        """Return the header *name* as a whole number from 0 on; 0 if it is anything else."""
+        value = self.headers.get(name, 0)
+        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
+            return int(value)
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        return value if is_number and 0 < value < 2**63 else 0
+
+    def text(self, name: str) -> str:
+        """Return the header *name* as text that fits a column; "" if it is anything else."""
+        value = self.headers.get(name, "")
+        return storable(value, _SHORT) if isinstance(value, str) else ""
+
+    def copy_for(self, queue: str, **changes: object) -> Message:
+        """Return a copy addressed to *queue*, its headers changed and the broker's own left out."""
+        kept = self._own_headers()
+        kept.setdefault(ORIGINAL_EXCHANGE, self.exchange)
+        kept.setdefault(ORIGINAL_ROUTING_KEY, self.routing_key)
+        return replace(self, headers={**kept, ORIGINAL_QUEUE: queue, **changes})
+
+    def identified(self) -> Message:
+        """Return the message with an id that can be stored: its own, or one made of its bytes."""
+        if self.id and not id_problem(self.id):
+            return self
+        # Without the broker's own headers: it counts deliveries in one of them.
+        headers = sorted(storable_json(self._own_headers()).items())
+        digest = hashlib.sha256(self.body + repr(headers).encode())
+        return replace(self, id=f"sha256:{digest.hexdigest()}")
+
+    def _own_headers(self) -> dict[str, Any]:
+        return {name: value for name, value in self.headers.items() if not is_brokers_own(name)}
+
+
+def payload_of(message: Message, limit: int) -> Any:
+    """Decode the body, or raise Undecodable with the reason."""
+    if problem := message.fault or id_problem(message.id) or _envelope_problem(message, limit):
+        raise Undecodable(problem)
+    try:
+        return msgspec.json.decode(message.body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Undecodable(f"the body is not JSON: {error}") from None
+    except RecursionError:
+        raise Undecodable("the body is nested too deeply") from None
+
+
+def id_problem(message_id: str) -> str:
+    if not message_id:
+        return "the message has no message_id"
+    if len(message_id.encode(errors="replace")) > _SHORT:
+        return "the message_id is longer than 255 bytes"
+    return "" if is_storable(message_id) else "the message_id holds a NUL or a lone surrogate"
+
+
+def _envelope_problem(message: Message, limit: int) -> str:
+    if not message.type or not is_storable(message.type) or len(message.type) > _SHORT:
+        return "the message has no usable type"
+    if message.content_type.partition(";")[0].strip().lower() not in ("", "application/json"):
+        return f"the content type is {storable(message.content_type, 100)}, not application/json"
+    if len(message.body) > limit:
+        return f"the body has {len(message.body)} bytes; MAX_BODY_BYTES is {limit}"
+    return ""
+
+
+def headers_problem(headers: Mapping[Any, Any]) -> str:
+    """Say what is wrong with a user's headers, or return ""."""
+    for name, value in headers.items():
+        if not isinstance(name, str) or not 0 < len(name.encode(errors="replace")) <= _SHORT:
+            return f"header {name!r} is not a name of at most 255 bytes"
+        if is_reserved(name):
+            return f"header {name!r} is reserved: x-*, eventbus-*, CC and BCC are the bus's own"
+        if not isinstance(value, str | int):
+            return (
+                f"header {name!r} is a {type(value).__name__}; write text, a whole number or a bool"
+            )
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            return f"header {name!r} does not fit 64 bits"
+        if not is_storable(name) or not is_storable(str(value)):
+            return f"header {name!r} holds a NUL or a lone surrogate"
+    return ""
+
+
+def is_reserved(name: str) -> bool:
+    return name.lower().startswith(("x-", "eventbus-")) or name.lower() in ("cc", "bcc")
+
+
+def is_brokers_own(name: str) -> bool:
+    return name.lower().startswith(_BROKERS_OWN) or name.lower() in ("cc", "bcc")
+
+
+def is_storable(text: str) -> bool:
+    """Whether a PostgreSQL text column can hold *text*."""
+    return "\x00" not in text and is_unicode(text)
+
+
+def storable(text: str, limit: int) -> str:
+    """Return *text* such that every database can hold it, cut to *limit* characters."""
+    return text[:limit].encode(errors="replace").decode().replace("\x00", "\ufffd")
+
+
+def storable_json(value: Any, depth: int = 0) -> Any:
+    """Return *value* as JSON that PostgreSQL's jsonb takes: replaced where it would refuse."""
+    if depth > DEEPEST:
+        return "…"
+    if isinstance(value, Mapping):
+        pairs = ((storable_json(str(key)), each) for key, each in value.items())
+        return {key: storable_json(each, depth + 1) for key, each in pairs}
+    if isinstance(value, list | tuple):
+        return [storable_json(each, depth + 1) for each in value]
+    return _storable_scalar(value)
+
+
+def _storable_scalar(value: Any) -> Any:
+    match value:
+        case str():
+            return storable(value, len(value))
+        case bytes():
+            return storable(value.decode(errors="replace"), len(value))
+        case int() if value.bit_length() > _LONGEST_INT:
+            return storable(hex(value), 1000)
+        case bool() | int() | None:
+            return value
+        case float():
+            return value if math.isfinite(value) else str(value)
+    return storable(str(value), 1000)
+
+
+def is_unicode(text: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def moment(timestamp: float) -> datetime | None:
+    """Return the time of *timestamp* seconds since 1970, or None if there is no such time."""
+    try:
+        return datetime.fromtimestamp(timestamp, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def parsed_time(text: str) -> datetime | None:
+    try:
+        time_read = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return time_read if time_read.tzinfo else time_read.replace(tzinfo=UTC)
+
+
+_last_lock = threading.Lock()
+_last_millisecond = 0
+_last_sequence = 0
+
+
+def uuid7() -> UUID:
+    """Return a UUIDv7 (RFC 9562): ordered by time, and within a millisecond by a counter."""
+    millisecond, sequence = _next_tick(time.time_ns() // 1_000_000)
+    random = int.from_bytes(os.urandom(8)) & (2**62 - 1)
+    value = (millisecond & (2**48 - 1)) << 80 | 7 << 76 | sequence << 64 | 2 << 62 | random
+    return UUID(int=value)
+
+
+def _next_tick(now: int) -> tuple[int, int]:
+    global _last_millisecond, _last_sequence
+    with _last_lock:
+        if now > _last_millisecond:
+            _last_millisecond, _last_sequence = now, int.from_bytes(os.urandom(1))
+        elif _last_sequence < 0xFFF:
+            _last_sequence += 1
+        else:
+            _last_millisecond, _last_sequence = _last_millisecond + 1, 0
+        return _last_millisecond, _last_sequence

@@ -1,0 +1,23 @@
+"""One file per table: rows are nouns of state, transitions are verbs on them."""
+
+from __future__ import annotations
+
+from django_eventbus.models.attempt import Attempt
+from django_eventbus.models.binding import Binding
+from django_eventbus.models.dead_letter import DeadLetter
+from django_eventbus.models.inbox_mark import InboxMark
+from django_eventbus.models.inbox_record import InboxRecord
+from django_eventbus.models.outbox_event import OutboxEvent
+from django_eventbus.models.queued_message import QueuedMessage
+from django_eventbus.models.relay_lease import RelayLease
+
+__all__ = [
+    "Attempt",
+    "Binding",
+    "DeadLetter",
+    "InboxMark",
+    "InboxRecord",
+    "OutboxEvent",
+    "QueuedMessage",
+    "RelayLease",
+]

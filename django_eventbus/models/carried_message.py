@@ -1,0 +1,60 @@
+"""The columns that hold a message, shared by every table that carries one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import models
+
+from django_eventbus.messages import Message, storable, storable_json
+
+
+class CarriedMessage(models.Model):
+    """A message in columns; body as bytes, because what goes out again must be what came in."""
+
+    #: Text, because foreign ids are text.
+    message_id = models.CharField(max_length=255, db_index=True, blank=True)
+    type = models.CharField(max_length=255, blank=True)
+    body = models.BinaryField()
+    content_type = models.CharField(max_length=255, default="application/json", blank=True)
+    #: The service that published the event.
+    source = models.CharField(max_length=255, blank=True)
+    sent_at = models.DateTimeField(null=True, blank=True)
+    correlation_id = models.CharField(max_length=255, blank=True)
+    headers = models.JSONField(default=dict, blank=True)
+    exchange = models.CharField(max_length=255, blank=True)
+    routing_key = models.CharField(max_length=255, blank=True)
+
+    class Meta:
+        abstract = True
+
+    def message(self) -> Message:
+        """Return the message that the row carries."""
+        return Message(
+            id=self.message_id,
+            type=self.type,
+            body=bytes(self.body),
+            content_type=self.content_type,
+            source=self.source,
+            sent_at=self.sent_at,
+            correlation_id=self.correlation_id,
+            headers=self.headers,
+            exchange=self.exchange,
+            routing_key=self.routing_key,
+        )
+
+
+def columns_of(message: Message) -> dict[str, Any]:
+    """Return *message* as values for the columns, such that every database takes them."""
+    return {
+        "message_id": storable(message.id, 255),
+        "type": storable(message.type, 255),
+        "body": message.body,
+        "content_type": storable(message.content_type, 255),
+        "source": storable(message.source, 255),
+        "sent_at": message.sent_at,
+        "correlation_id": storable(message.correlation_id, 255),
+        "headers": storable_json(message.headers),
+        "exchange": storable(message.exchange, 255),
+        "routing_key": storable(message.routing_key, 255),
+    }

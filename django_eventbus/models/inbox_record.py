@@ -1,0 +1,216 @@
+"""The inbox: what became of each message, per subscription."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime, timedelta
+
+from django.db import OperationalError, connections, models
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from django_eventbus.exceptions import Busy
+from django_eventbus.messages import Message, moment, storable
+from django_eventbus.outcomes import Duplicate
+
+_COLUMNS = (
+    "subscription", "message_id", "queue", "type", "source", "sent_at", "state",
+    "round", "attempt", "started", "created_at", "settled_at", "error",
+)  # fmt: skip
+
+
+class InboxQuerySet(models.QuerySet["InboxRecord"]):
+    """Claiming a message for one subscription."""
+
+    def known(self, subscription: str, message_id: str) -> InboxRecord | None:
+        return self.filter(subscription=subscription, message_id=message_id).first()
+
+    def claim(self, subscription: str, queue: str, message: Message, state: str) -> InboxRecord:
+        """
+        Insert the record in *state*, or lock the one that is there. In a transaction only.
+
+        Raise Busy, without waiting, while another worker holds the same message.
+        """
+        if record_id := self._insert(subscription, queue, message, state):
+            return self._made(record_id, subscription, queue, message, state)
+        return self._locked(subscription, message)
+
+    def _insert(self, subscription: str, queue: str, message: Message, state: str) -> int | None:
+        connection = connections[self.db]
+        now = connection.ops.adapt_datetimefield_value(timezone.now())
+        sent_at = message.sent_at and connection.ops.adapt_datetimefield_value(message.sent_at)
+        values = (
+            subscription, message.id, queue, message.type, storable(message.source, 255), sent_at,
+            state, message.round, message.attempt, 0, now, now, "",
+        )  # fmt: skip
+        # ON CONFLICT waits for whoever inserted the same key until its handler is done.
+        # The lock is asked for first, in the same statement, so that nobody waits.
+        lock = "pg_try_advisory_xact_lock(%s)" if connection.vendor == "postgresql" else "%s <> 0"
+        sql = (
+            f"INSERT INTO {self.model._meta.db_table} ({', '.join(_COLUMNS)}) "
+            f"SELECT {', '.join(['%s'] * len(values))} WHERE {lock} "
+            "ON CONFLICT (subscription, message_id) DO NOTHING RETURNING id"
+        )
+        with connection.cursor() as cursor:
+            cursor.execute(sql, [*values, _lock_key(subscription, message.id)])
+            row = cursor.fetchone()
+        return row[0] if row else None
+
+    def _made(
+        self, record_id: int, subscription: str, queue: str, message: Message, state: str
+    ) -> InboxRecord:
+        record = InboxRecord(
+            id=record_id,
+            subscription=subscription,
+            message_id=message.id,
+            queue=queue,
+            type=message.type,
+            source=message.source,
+            state=state,
+            round=message.round,
+            attempt=message.attempt,
+        )
+        record._state.adding, record._state.db = False, self.db
+        record.is_new = True
+        return record
+
+    def _locked(self, subscription: str, message: Message) -> InboxRecord:
+        try:
+            return self.select_for_update(nowait=True).get(
+                subscription=subscription, message_id=message.id
+            )
+        except InboxRecord.DoesNotExist:
+            raise Busy(f"{message.id} is being handled by another worker") from None
+        except OperationalError as error:
+            if getattr(error.__cause__, "sqlstate", "") != "55P03":
+                raise
+            raise Busy(f"{message.id} is being handled by another worker") from None
+
+
+class InboxRecord(models.Model):
+    """One message and one subscription: what became of it, so that it happens once."""
+
+    class State(models.TextChoices):
+        #: A redelivered message whose handler began; nothing is known of its end.
+        STARTED = "started", _("started")
+        RETRYING = "retrying", _("retrying")
+        DEFERRED = "deferred", _("deferred")
+        HANDLED = "handled", _("handled")
+        SKIPPED = "skipped", _("skipped")
+        PARKED = "parked", _("parked")
+
+    subscription = models.CharField(max_length=255)
+    message_id = models.CharField(max_length=255)
+    queue = models.CharField(max_length=255)
+    type = models.CharField(max_length=255)
+    source = models.CharField(max_length=255, blank=True)
+    sent_at = models.DateTimeField(null=True, blank=True)
+    state = models.CharField(max_length=10, choices=State.choices)
+    round = models.PositiveIntegerField(default=0)
+    #: The attempt that the state speaks of.
+    attempt = models.PositiveIntegerField(default=1)
+    #: How often a handler began on a redelivered copy of this attempt and did not end.
+    started = models.PositiveIntegerField(default=0)
+    #: The recorded retry's delay in seconds if it goes through a tier.
+    delay = models.FloatField(null=True, blank=True)
+    due_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(default=timezone.now)
+    settled_at = models.DateTimeField(default=timezone.now)
+    error = models.TextField(blank=True)
+
+    objects = InboxQuerySet.as_manager()
+
+    is_new = False
+
+    class Meta:
+        verbose_name = _("inbox record")
+        verbose_name_plural = _("inbox records")
+        constraints = (
+            models.UniqueConstraint(
+                fields=["subscription", "message_id"], name="eventbus_inbox_once"
+            ),
+        )
+        indexes = (
+            models.Index(fields=["message_id"], name="eventbus_inbox_message"),
+            models.Index(fields=["state", "settled_at"], name="eventbus_inbox_settled"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.subscription} {self.message_id}: {self.state}"
+
+    def answer_to(self, message: Message) -> Duplicate | None:
+        """Return how to settle a copy that is not newer than this record; None: run it."""
+        if self.is_new or self.state == self.State.STARTED:
+            return None
+        is_newer = (message.round, message.attempt) > (self.round, self.attempt)
+        if is_newer and not self.is_final and not self._still_awaits_another(message):
+            return None
+        # The copy for an older round is not ours to send again.
+        delay = self.delay if message.round == self.round else None
+        return Duplicate(state=self.state, attempt=self.attempt, delay=delay)
+
+    @property
+    def is_final(self) -> bool:
+        return self.state in (self.State.HANDLED, self.State.SKIPPED)
+
+    def _still_awaits_another(self, message: Message) -> bool:
+        """Whether this is a second copy of a deferred message, and not the one that comes back."""
+        if self.state != self.State.DEFERRED or self.due_at is None:
+            return False
+        # The one that comes back is known by its time, not by our clock: a relay whose clock
+        # is ahead sends it early, and there is no other.
+        return self.due_at > timezone.now() and message.not_before != moment(self._due_timestamp)
+
+    @property
+    def _due_timestamp(self) -> float:
+        return int(self.due_at.timestamp() * 1000) / 1000 if self.due_at else 0.0
+
+    def count_start(self) -> int:
+        """Remember that a handler begins; return how often one has and did not end."""
+        self.started += 1
+        self.save(using=self._state.db, update_fields=["started"])
+        return self.started
+
+    def take_back_start(self) -> None:
+        self.started = max(self.started - 1, 0)
+        self.save(using=self._state.db, update_fields=["started"])
+
+    def handled(self, message: Message) -> None:
+        self._settle(self.State.HANDLED, message, error="")
+
+    def skipped(self, message: Message, reason: str) -> None:
+        self._settle(self.State.SKIPPED, message, error=reason)
+
+    def parked(self, message: Message, reason: str) -> None:
+        self._settle(self.State.PARKED, message, error=reason)
+
+    def retrying(self, message: Message, reason: str, delay: float, by_tier: bool) -> None:
+        self.delay = delay if by_tier else None
+        self.due_at = timezone.now() + timedelta(seconds=delay)
+        self._settle(self.State.RETRYING, message, error=reason)
+
+    def deferred(self, message: Message, reason: str, until: datetime) -> None:
+        """Remember when it comes back; the attempt is not used up, so it stays below it."""
+        self.due_at = until
+        self._settle(self.State.DEFERRED, message, error=reason)
+        self.attempt = message.attempt - 1
+        self.save(using=self._state.db, update_fields=["attempt"])
+
+    def _settle(self, state: str, message: Message, *, error: str) -> None:
+        if state not in (self.State.RETRYING, self.State.DEFERRED):
+            self.due_at = None
+        if state != self.State.RETRYING:
+            self.delay = None
+        self.state, self.round, self.attempt = state, message.round, message.attempt
+        self.started, self.settled_at, self.error = 0, timezone.now(), storable(error, 2000)
+        self.save(
+            using=self._state.db,
+            update_fields=[
+                "state", "round", "attempt", "started", "settled_at", "error", "delay", "due_at",
+            ]
+        )  # fmt: skip
+
+
+def _lock_key(subscription: str, message_id: str) -> int:
+    digest = hashlib.blake2b(f"{subscription}\x00{message_id}".encode(), digest_size=8)
+    return int.from_bytes(digest.digest(), signed=True) or 1

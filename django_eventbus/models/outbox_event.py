@@ -1,0 +1,105 @@
+"""The outbox: one row per message that is to leave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db import models
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from django_eventbus.messages import storable
+from django_eventbus.models.carried_message import CarriedMessage
+
+
+class OutboxQuerySet(models.QuerySet["OutboxEvent"]):
+    """Verbs on many rows; each is one statement."""
+
+    def ready(self, shard: int) -> OutboxQuerySet:
+        return self.filter(state=OutboxEvent.State.READY, shard=shard).order_by("id")
+
+    def highest_ready_shard(self) -> int:
+        ready = self.filter(state=OutboxEvent.State.READY).order_by("-shard")
+        return ready.values_list("shard", flat=True).first() or 0
+
+    def promote_due(self, now: datetime) -> int:
+        """Make scheduled rows ready whose time has come."""
+        due = self.filter(state=OutboxEvent.State.SCHEDULED, due_at__lte=now)
+        return due.update(state=OutboxEvent.State.READY)
+
+    def mark_published(self, ids: Sequence[int]) -> int:
+        return self._mark(ids, OutboxEvent.State.PUBLISHED, published_at=timezone.now(), error="")
+
+    def mark_unroutable(self, ids: Sequence[int], reason: str) -> int:
+        return self._mark(ids, OutboxEvent.State.UNROUTABLE, error=reason)
+
+    def mark_failed(self, row_id: int, reason: str) -> int:
+        return self._mark([row_id], OutboxEvent.State.FAILED, error=storable(reason, 2000))
+
+    def hold(self, row_id: int, reason: str, until: datetime) -> int:
+        error = storable(reason, 2000)
+        return self._mark([row_id], OutboxEvent.State.SCHEDULED, error=error, due_at=until)
+
+    def publish_again(self) -> int:
+        """Give unroutable and failed rows another chance."""
+        stuck = (OutboxEvent.State.UNROUTABLE, OutboxEvent.State.FAILED)
+        return self.filter(state__in=stuck).update(state=OutboxEvent.State.READY, error="")
+
+    def _mark(self, ids: Sequence[int], state: str, **values: Any) -> int:
+        return self.filter(id__in=ids).update(state=state, **values) if ids else 0
+
+
+class OutboxEvent(CarriedMessage):
+    """An event on its way out, written in the transaction of the data it speaks of."""
+
+    class State(models.TextChoices):
+        SCHEDULED = "scheduled", _("scheduled")
+        READY = "ready", _("ready")
+        PUBLISHED = "published", _("published")
+        UNROUTABLE = "unroutable", _("unroutable")
+        FAILED = "failed", _("failed")
+        CANCELLED = "cancelled", _("cancelled")
+
+    state = models.CharField(max_length=10, choices=State.choices, default=State.READY)
+    version = models.PositiveIntegerField(default=1)
+    #: Set if the row is addressed: to this queue, and there to this subscription.
+    queue = models.CharField(max_length=255, blank=True)
+    subscription = models.CharField(max_length=255, blank=True)
+    key = models.CharField(max_length=255, blank=True)
+    shard = models.PositiveSmallIntegerField(default=0)
+    causation_id = models.CharField(max_length=255, blank=True)
+    created_at = models.DateTimeField(default=timezone.now)
+    due_at = models.DateTimeField(null=True, blank=True)
+    published_at = models.DateTimeField(null=True, blank=True)
+    error = models.TextField(blank=True)
+
+    objects = OutboxQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("outbox event")
+        verbose_name_plural = _("outbox events")
+        indexes = (
+            models.Index(fields=["correlation_id"], name="eventbus_outbox_correlation"),
+            models.Index(
+                fields=["shard", "id"],
+                condition=models.Q(state="ready"),
+                name="eventbus_outbox_ready",
+            ),
+            models.Index(
+                fields=["due_at"], condition=models.Q(state="scheduled"), name="eventbus_outbox_due"
+            ),
+            models.Index(
+                fields=["published_at"],
+                condition=models.Q(state="published"),
+                name="eventbus_outbox_published",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.message_id}"
+
+    @property
+    def is_addressed(self) -> bool:
+        return bool(self.queue)

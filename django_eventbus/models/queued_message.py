@@ -1,0 +1,81 @@
+"""Queues of the database transport."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.db import DEFAULT_DB_ALIAS, models, transaction
+from django.utils import timezone
+
+from django_eventbus.messages import Message, uuid7
+from django_eventbus.models.carried_message import CarriedMessage, columns_of
+
+
+class QueuedMessageQuerySet(models.QuerySet["QueuedMessage"]):
+    """Leasing messages; a lease is a time until which nobody else sees the row, and a token."""
+
+    def due(self, queues: Sequence[str], now: datetime) -> QueuedMessageQuerySet:
+        return self.filter(queue__in=queues, available_at__lte=now)
+
+    def lease(self, queues: Sequence[str], seconds: float) -> QueuedMessage | None:
+        """Lease the next due message, skipping what others are leasing at this moment."""
+        now = timezone.now()
+        with transaction.atomic(using=self.db):
+            due = self.due(queues, now).order_by("available_at", "id")
+            found = due.select_for_update(skip_locked=True).first()
+            if found is None:
+                return None
+            found.token = uuid7()
+            found.deliveries += 1
+            found.available_at = now + timedelta(seconds=seconds)
+            found.save(using=self.db, update_fields=["token", "deliveries", "available_at"])
+        return found
+
+    def renew(self, tokens: Sequence[UUID], seconds: float) -> int:
+        until = timezone.now() + timedelta(seconds=seconds)
+        return self.filter(token__in=tokens).update(available_at=until)
+
+    def put(self, placed: Iterable[tuple[str, Message, datetime]]) -> None:
+        """Put each message into its queue, there to be seen from its time on."""
+        self.bulk_create(
+            QueuedMessage(queue=queue, available_at=available_at, **columns_of(message))
+            for queue, message, available_at in placed
+        )
+
+
+class QueuedMessage(CarriedMessage):
+    """A message in a queue or, while it is not available yet, in one of its tiers."""
+
+    queue = models.CharField(max_length=255)
+    #: Until then it is in a tier, or leased by a consumer.
+    available_at = models.DateTimeField()
+    token = models.UUIDField(null=True, db_index=True)
+    deliveries = models.PositiveIntegerField(default=0)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    objects = QueuedMessageQuerySet.as_manager()
+
+    class Meta:
+        indexes = (
+            models.Index(fields=["queue", "available_at", "id"], name="eventbus_queued_due"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.message_id} in {self.queue}"
+
+    def ack(self) -> bool:
+        """Remove the row if the lease is still ours."""
+        # Django's delete() would open a transaction around the one statement.
+        return bool(self._mine()._raw_delete(self._state.db or DEFAULT_DB_ALIAS))
+
+    def release(self, after: float) -> bool:
+        """Give the row back, to be leased again in *after* seconds, if the lease is still ours."""
+        available_at = timezone.now() + timedelta(seconds=after)
+        return bool(self._mine().update(token=None, available_at=available_at))
+
+    def _mine(self) -> QueuedMessageQuerySet:
+        # Fenced by the token: after our lease ran out, the row is somebody else's.
+        objects = type(self).objects.using(self._state.db)
+        return objects.filter(pk=self.pk, token=self.token)

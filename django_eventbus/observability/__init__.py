@@ -1,0 +1,1 @@
+"""Receivers of our own signals: logs."""

@@ -1,0 +1,216 @@
+"""Publish: write outbox rows in the caller's transaction, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+from zlib import crc32
+
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
+from django.utils import timezone
+
+from django_eventbus.conf import NAME_LIMIT, conf
+from django_eventbus.durations import Duration, seconds
+from django_eventbus.events import Event, Meta, cause, is_type
+from django_eventbus.exceptions import InvalidEvent, InvalidPayload, NoTransaction
+from django_eventbus.messages import (
+    CAUSATION,
+    KEY,
+    NOT_BEFORE,
+    VERSION,
+    Message,
+    headers_problem,
+    is_storable,
+    storable,
+    uuid7,
+)
+from django_eventbus.models import OutboxEvent
+from django_eventbus.models.carried_message import columns_of
+from django_eventbus.payloads import body_of, payload_of_body
+
+Publication = Event | tuple[str, Any]
+
+
+def publish(  # noqa: PLR0913
+    event: Event | str,
+    payload: Any = None,
+    *,
+    key: object = None,
+    delay: Duration | None = None,
+    headers: Mapping[str, Any] | None = None,
+    correlation_id: str = "",
+    using: str = DEFAULT_DB_ALIAS,
+) -> UUID:
+    """
+    Write *event* to the outbox, in the current transaction if there is one; return its id.
+
+    Raise InvalidEvent, before anything is written, if it could not be sent.
+    """
+    _require_transaction(using)
+    publication = (event, payload) if isinstance(event, str) else _typed(event, payload)
+    row = _row(publication, key, delay, headers or {}, correlation_id)
+    row.save(using=using, force_insert=True)
+    return UUID(row.message_id)
+
+
+def publish_many(
+    events: Iterable[Publication],
+    *,
+    key: Callable[[Any], object] | object = None,
+    delay: Duration | None = None,
+    headers: Mapping[str, Any] | None = None,
+    correlation_id: str = "",
+    using: str = DEFAULT_DB_ALIAS,
+) -> list[UUID]:
+    """
+    Write many events, each an Event or a (type, payload) pair; all of them or none.
+
+    *key* may be a function of the event.
+    """
+    _require_transaction(using)
+    rows = [
+        _row(each, key(each) if callable(key) else key, delay, headers or {}, correlation_id)
+        for each in events
+    ]
+    with transaction.atomic(using=using):
+        OutboxEvent.objects.using(using).bulk_create(rows, batch_size=500)
+    return [UUID(row.message_id) for row in rows]
+
+
+def address_again(
+    message: Message, *, queue: str, subscription: str, due_at: datetime | None, using: str
+) -> OutboxEvent:
+    """Write a row that sends *message* to one subscription only: an odd delay or a re-drive."""
+    state = OutboxEvent.State.SCHEDULED if due_at else OutboxEvent.State.READY
+    row = OutboxEvent(
+        **columns_of(message),
+        state=state,
+        version=message.version,
+        queue=queue,
+        subscription=subscription,
+        key=message.text(KEY),
+        causation_id=message.text(CAUSATION),
+        due_at=due_at,
+    )
+    row.exchange, row.routing_key = "", queue
+    row.save(using=using, force_insert=True)
+    return row
+
+
+def _require_transaction(using: str) -> None:
+    if conf.require_transaction and not connections[using].in_atomic_block:
+        raise NoTransaction(
+            "publish() was called outside a transaction and REQUIRE_TRANSACTION is on: "
+            "wrap it in transaction.atomic() with the data that it speaks of."
+        )
+
+
+def _typed(event: Event, payload: Any) -> Event:
+    if payload is not None:
+        raise InvalidEvent("a typed event carries its payload in its fields: pass no payload")
+    return event
+
+
+def _row(
+    publication: object,
+    key: object,
+    delay: Duration | None,
+    headers: Mapping[str, Any],
+    correlation_id: str,
+) -> OutboxEvent:
+    event_type, version, payload = _parts(publication)
+    because = cause.get()
+    now = timezone.now()
+    due_at = None if delay is None else now + _wait(delay)
+    causation_id = because.id if because else ""
+    key_text = _short("key", "" if key is None else str(key))
+    message_id = str(uuid7())
+    return OutboxEvent(
+        state=OutboxEvent.State.SCHEDULED if due_at else OutboxEvent.State.READY,
+        message_id=message_id,
+        type=event_type,
+        version=version,
+        source=conf.service,
+        exchange=conf.events_exchange,
+        routing_key=event_type,
+        key=key_text,
+        shard=crc32((key_text or message_id).encode()) % conf.shards,
+        body=body_of(payload, conf.max_body_bytes),
+        headers=_headers(headers, version, key_text, causation_id, due_at),
+        correlation_id=_short("correlation_id", str(correlation_id or ""))
+        or _inherited(because)
+        or message_id,
+        causation_id=causation_id,
+        sent_at=now,
+        created_at=now,
+        due_at=due_at,
+    )
+
+
+def _parts(publication: object) -> tuple[str, int, Any]:
+    if isinstance(publication, Event):
+        event = publication
+        _check_fields(event)
+        if not event.event_type:
+            raise InvalidEvent(f"{type(event).__name__} has no type: add type= to its class")
+        return event.event_type, event.event_version, event
+    match publication:
+        case (event_type, payload):
+            return _checked_type(event_type), 1, {} if payload is None else payload
+    raise InvalidEvent(
+        f"{publication!r:.100} is neither an Event nor a type and a payload, such as "
+        "'order.placed', {'order_id': 1}"
+    )
+
+
+def _checked_type(event_type: object) -> str:
+    if not is_type(event_type):
+        raise InvalidEvent(
+            f"type {event_type!r} is no dotted name of at most 255 letters, digits, '_' and '-', "
+            "such as 'order.placed'"
+        )
+    return str(event_type)
+
+
+def _check_fields(event: Event) -> None:
+    # A Struct's constructor does not check types: read back what would be sent.
+    try:
+        type(event).validated(payload_of_body(body_of(event, conf.max_body_bytes)))
+    except InvalidPayload as error:
+        raise InvalidEvent(str(error)) from None
+
+
+def _wait(delay: Duration) -> timedelta:
+    try:
+        return timedelta(seconds=seconds(delay))
+    except ValueError as error:
+        raise InvalidEvent(f"delay: {error}") from None
+
+
+def _inherited(because: Meta | None) -> str:
+    # Of a stranger's message, which may have none, or one that no column holds.
+    return storable(because.correlation_id or because.id, NAME_LIMIT) if because else ""
+
+
+def _headers(
+    headers: Mapping[str, Any], version: int, key: str, causation_id: str, due_at: datetime | None
+) -> dict[str, Any]:
+    if not isinstance(headers, Mapping):
+        raise InvalidEvent(f"headers is a {type(headers).__name__}; write a dict")
+    if problem := headers_problem(headers):
+        raise InvalidEvent(problem)
+    own = {
+        VERSION: version,
+        KEY: key,
+        CAUSATION: causation_id,
+        NOT_BEFORE: int(due_at.timestamp() * 1000) if due_at else 0,
+    }
+    return {**headers, **{name: value for name, value in own.items() if value}}
+
+
+def _short(name: str, text: str) -> str:
+    if len(text.encode(errors="replace")) > NAME_LIMIT or not is_storable(text):
+        raise InvalidEvent(f"{name} is longer than 255 bytes or holds a NUL or a lone surrogate")
+    return text

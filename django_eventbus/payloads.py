@@ -1,0 +1,114 @@
+"""What an event carries, as JSON: refused by the name of the field where it cannot be sent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from django.utils.functional import Promise
+
+from django_eventbus.exceptions import InvalidEvent
+from django_eventbus.messages import DEEPEST, is_unicode
+
+_NOT_ENCODED = (TypeError, NotImplementedError, ValueError, RecursionError)
+
+
+def body_of(payload: Any, limit: int) -> bytes:
+    """Encode *payload* as JSON, or raise InvalidEvent naming the field that cannot be sent."""
+    try:
+        body = msgspec.json.encode(_checked(_builtins(payload), "payload"))
+    except InvalidEvent:
+        raise
+    except _NOT_ENCODED as error:
+        raise InvalidEvent(_culprit(payload, "payload", error)) from None
+    if len(body) > limit:
+        raise InvalidEvent(
+            f"payload has {len(body)} bytes as JSON; MAX_BODY_BYTES is {limit}. "
+            "Publish a reference to the data instead."
+        )
+    return body
+
+
+def payload_of_body(body: bytes) -> Any:
+    """Decode a body that body_of() made."""
+    return msgspec.json.decode(body)
+
+
+def _builtins(payload: Any) -> Any:
+    return msgspec.to_builtins(payload, builtin_types=(Decimal,), enc_hook=_plain)
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case Promise():
+            return str(value)
+        # Subclasses, such as SafeString, whose str() is itself again.
+        case str():
+            return str.__str__(value)
+        case int():
+            return int.__int__(value)
+        case float():
+            return float.__float__(value)
+        case Mapping():
+            return dict(value)
+    raise TypeError(f"{type(value).__name__} is no JSON type")
+
+
+def _checked(value: Any, path: str, depth: int = 0) -> Any:
+    if depth > DEEPEST:
+        raise InvalidEvent(f"{path[:80]}… is nested deeper than {DEEPEST} levels")
+    if isinstance(value, dict):
+        return {_key(k, path): _checked(v, f"{path}.{k}", depth + 1) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_checked(v, f"{path}[{i}]", depth + 1) for i, v in enumerate(value)]
+    if problem := _problem_with(value):
+        raise InvalidEvent(f"{path} {problem}")
+    return value
+
+
+def _key(key: Any, path: str) -> Any:
+    if not isinstance(key, str | int | UUID) or isinstance(key, bool):
+        raise InvalidEvent(f"{path} has the key {key!r}, which is not text")
+    if problem := _problem_with(key):
+        raise InvalidEvent(f"{path}, a key, {problem}")
+    return key
+
+
+def _problem_with(scalar: Any) -> str:
+    if isinstance(scalar, float) and not math.isfinite(scalar):
+        return f"is {scalar}, which JSON cannot hold"
+    # Not math.isfinite: it overflows where JSON, which holds decimals as text, does not.
+    if isinstance(scalar, Decimal) and not scalar.is_finite():
+        return f"is {scalar}, which JSON cannot hold"
+    if isinstance(scalar, str) and not is_unicode(scalar):
+        return "holds a lone surrogate, which UTF-8 cannot hold"
+    return ""
+
+
+def _culprit(value: Any, path: str, error: Exception, depth: int = 0) -> str:
+    """Say which part of *value* cannot be encoded even alone, and why."""
+    if isinstance(error, RecursionError) or depth > DEEPEST:
+        return f"{path[:80]} is nested too deeply"
+    for name, part in _parts(value):
+        try:
+            msgspec.json.encode(_builtins(part))
+        except _NOT_ENCODED as cause:
+            return _culprit(part, f"{path}{name}", cause, depth + 1)
+    return f"{path} cannot be sent as JSON: {error}"
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    match value:
+        case Mapping():
+            yield from ((f".{key}", each) for key, each in value.items())
+        case list() | tuple():
+            yield from ((f"[{index}]", each) for index, each in enumerate(value))
+        case msgspec.Struct():
+            yield from ((f".{name}", getattr(value, name)) for name in value.__struct_fields__)
+        case _ if is_dataclass(value):
+            yield from ((f".{each.name}", getattr(value, each.name)) for each in fields(value))

@@ -1,0 +1,85 @@
+"""Remove what is settled and old, in small batches, and remember how far."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Exists, OuterRef, Q, QuerySet
+
+from django_eventbus.models import Attempt, DeadLetter, InboxMark, InboxRecord, OutboxEvent
+
+_BATCH = 500
+
+
+def prune(cutoff: datetime, *, using: str, batch: int = _BATCH) -> dict[str, int]:
+    """Remove settled rows older than *cutoff*; return how many of each kind."""
+    # The mark first: a copy of a record that is gone must find the mark, not an empty inbox.
+    InboxMark.objects.using(using).advance(cutoff)
+    sys.audit("eventbus.pruning.marked")
+    return {name: _delete(rows, batch) for name, rows in _prunable(cutoff, using)}
+
+
+def count_prunable(cutoff: datetime, *, using: str) -> dict[str, int]:
+    """Return how many rows prune() would remove now."""
+    return {name: rows.count() for name, rows in _prunable(cutoff, using)}
+
+
+def _prunable(cutoff: datetime, using: str) -> Iterator[tuple[str, QuerySet[Any]]]:
+    """Yield what may go, in the order in which it may go."""
+    yield "outbox events", _outbox(cutoff, using)
+    yield "dead letters", _dead_letters(cutoff, using)
+    yield "inbox records", _inbox(cutoff, using)
+    yield "attempts", _attempts(cutoff, using)
+
+
+def _outbox(cutoff: datetime, using: str) -> QuerySet[OutboxEvent]:
+    published = Q(state=OutboxEvent.State.PUBLISHED, published_at__lt=cutoff)
+    cancelled = Q(state=OutboxEvent.State.CANCELLED, created_at__lt=cutoff)
+    return OutboxEvent.objects.using(using).filter(published | cancelled)
+
+
+def _dead_letters(cutoff: datetime, using: str) -> QuerySet[DeadLetter]:
+    closed = (DeadLetter.State.HEALED, DeadLetter.State.DISCARDED)
+    return DeadLetter.objects.using(using).filter(state__in=closed, closed_at__lt=cutoff)
+
+
+def _inbox(cutoff: datetime, using: str) -> QuerySet[InboxRecord]:
+    # Without what prune() has removed by then, so that a dry run counts the same.
+    kept_letters = (
+        DeadLetter.objects.using(using)
+        .exclude(pk__in=_dead_letters(cutoff, using).values("pk"))
+        .filter(subscription=OuterRef("subscription"), message_id=OuterRef("message_id"))
+    )
+    settled = (InboxRecord.State.HANDLED, InboxRecord.State.SKIPPED, InboxRecord.State.PARKED)
+    # By both times: a producer's clock that runs ahead must not cost us its record early.
+    sent_before = Q(sent_at__isnull=True) | Q(sent_at__lt=cutoff)
+    return (
+        InboxRecord.objects.using(using)
+        .filter(sent_before, state__in=settled, settled_at__lt=cutoff)
+        .exclude(Exists(kept_letters))
+    )
+
+
+def _attempts(cutoff: datetime, using: str) -> QuerySet[Attempt]:
+    remembered = (
+        InboxRecord.objects.using(using)
+        .exclude(pk__in=_inbox(cutoff, using).values("pk"))
+        .filter(subscription=OuterRef("subscription"), message_id=OuterRef("message_id"))
+    )
+    old = Attempt.objects.using(using).filter(started_at__lt=cutoff)
+    return old.exclude(Exists(remembered))
+
+
+def _delete(rows: QuerySet[Any], batch: int) -> int:
+    deleted = 0
+    while ids := list(rows.order_by("pk").values_list("pk", flat=True)[:batch]):
+        # Asked again with the condition: a row may have changed since it was listed.
+        count = rows.filter(pk__in=ids).delete()[0]
+        if not count:
+            break
+        deleted += count
+        sys.audit("eventbus.pruning.deleted")
+    return deleted

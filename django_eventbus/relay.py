@@ -1,0 +1,198 @@
+"""Carry the outbox to the broker: claim, publish, confirm, mark."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+
+from django.db import connections, transaction
+from django.utils import timezone
+
+from django_eventbus.conf import conf
+from django_eventbus.exceptions import Unavailable
+from django_eventbus.messages import ROW, uuid7
+from django_eventbus.models import OutboxEvent, RelayLease
+from django_eventbus.models.outbox_event import OutboxQuerySet
+from django_eventbus.outages import proven
+from django_eventbus.redrive import give_up_waiting, report_unsent
+from django_eventbus.signals import announce, event_failed, event_published, event_unroutable
+from django_eventbus.transports.contract import (
+    Confirmed,
+    Outgoing,
+    Publisher,
+    Receipt,
+    Refused,
+    Rejected,
+    ToExchange,
+    ToQueue,
+    Unroutable,
+)
+
+logger = logging.getLogger(__name__)
+
+#: Held by the relay that works on a shard, until its transaction ends.
+_LOCK_SPACE = 1_702_260_322
+#: How often it looks for re-drives that went unanswered.
+_LOOK_EVERY = timedelta(seconds=10)
+#: How long a row rests that the broker did not take this time, so that others come first.
+_HOLD = timedelta(seconds=5)
+_UNROUTABLE = "no queue was bound to take it"
+
+Pair = tuple[OutboxEvent, Receipt]
+
+
+class Relay:
+    """Carries the outbox of one database. Any number may run: they take turns by shard."""
+
+    def __init__(self, publisher: Publisher, using: str, batch_size: int | None = None) -> None:
+        self.publisher = publisher
+        self.using = using
+        self.batch_size = batch_size or conf.batch_size
+        self.holder = uuid7()
+        self._next_look = timezone.now()
+        #: False while another relay holds the lease that SQLite needs.
+        self.is_our_turn = True
+
+    @property
+    def rows(self) -> OutboxQuerySet:
+        return OutboxEvent.objects.using(self.using)
+
+    def relay_once(self) -> int:
+        """Carry up to a batch per shard; return how many rows left the ready state."""
+        with proven(self.using):
+            self._look_after_redrives()
+            self.rows.promote_due(timezone.now())
+            # Rows written while SHARDS was higher are still there to be sent.
+            shards = max(conf.shards, self.rows.highest_ready_shard() + 1)
+            return sum(self._relay_shard(shard) for shard in range(shards))
+
+    def has_ready_rows(self) -> bool:
+        """Whether a row is ready, or would be if anyone looked."""
+        now = timezone.now()
+        ready = self.rows.filter(state=OutboxEvent.State.READY)
+        due = self.rows.filter(state=OutboxEvent.State.SCHEDULED, due_at__lte=now)
+        with proven(self.using):
+            return ready.exists() or due.exists()
+
+    def close(self) -> None:
+        # In an outage the lease runs out by itself.
+        with suppress(Unavailable), proven(self.using):
+            if not self._has_row_locks:
+                RelayLease.objects.using(self.using).give_back(self.holder)
+        self.publisher.close()
+
+    @property
+    def _has_row_locks(self) -> bool:
+        return connections[self.using].features.has_select_for_update_skip_locked
+
+    def _relay_shard(self, shard: int) -> int:
+        relay = self._relay_under_locks if self._has_row_locks else self._relay_under_lease
+        pairs = relay(shard)
+        if pairs:
+            sys.audit("eventbus.relay.committed")
+        for row, receipt in pairs:
+            _announce(row, receipt)
+        return sum(not isinstance(receipt, Refused) for _, receipt in pairs)
+
+    def _relay_under_locks(self, shard: int) -> Sequence[Pair]:
+        # The transaction stays open over the confirms: a relay that dies lets go of its rows.
+        with transaction.atomic(using=self.using):
+            self._bound_transaction()
+            if not self._lock(shard):
+                return ()
+            rows = list(
+                self.rows.ready(shard).select_for_update(skip_locked=True)[: self.batch_size]
+            )
+            pairs = self._publish(rows)
+            self._mark(pairs)
+        return pairs
+
+    def _relay_under_lease(self, shard: int) -> Sequence[Pair]:
+        # An open write transaction stops every other writer: read, publish, then mark.
+        leases = RelayLease.objects.using(self.using)
+        if not self._notice_turn(leases.take(self.holder, conf.lease)):
+            return ()
+        pairs = self._publish(list(self.rows.ready(shard)[: self.batch_size]))
+        with transaction.atomic(using=self.using):
+            self._mark(pairs)
+        return pairs
+
+    def _notice_turn(self, is_ours: bool) -> bool:
+        if not is_ours and self.is_our_turn:
+            logger.warning("Another relay has the outbox of %r; waiting up to LEASE.", self.using)
+        self.is_our_turn = is_ours
+        return is_ours
+
+    def _bound_transaction(self) -> None:
+        limit = round(conf.confirm_timeout * 2000)
+        self._execute(
+            "SELECT set_config('idle_in_transaction_session_timeout', %s, true)", f"{limit}ms"
+        )
+
+    def _lock(self, shard: int) -> bool:
+        return bool(self._execute("SELECT pg_try_advisory_xact_lock(%s, %s)", _LOCK_SPACE, shard))
+
+    def _execute(self, sql: str, *parameters: str | int) -> object:
+        with connections[self.using].cursor() as cursor:
+            cursor.execute(sql, parameters)
+            return cursor.fetchone()[0]
+
+    def _publish(self, rows: Sequence[OutboxEvent]) -> Sequence[Pair]:
+        if not rows:
+            return ()
+        sys.audit("eventbus.relay.claimed")
+        receipts = self.publisher.publish([_outgoing(row) for row in rows])
+        sys.audit("eventbus.relay.confirmed")
+        return list(zip(rows, receipts, strict=True))
+
+    def _mark(self, pairs: Sequence[Pair]) -> None:
+        # Confirm first, mark second: a crash in between publishes twice, which the inbox
+        # absorbs. The other order would lose events.
+        self.rows.mark_published(_ids(pairs, Confirmed))
+        self.rows.mark_unroutable(_ids(pairs, Unroutable), _UNROUTABLE)
+        for row, receipt in pairs:
+            if isinstance(receipt, Refused):
+                self.rows.hold(row.pk, receipt.reason, timezone.now() + _HOLD)
+        unsent = [row for row, receipt in pairs if isinstance(receipt, Unroutable | Rejected)]
+        for row, receipt in pairs:
+            if isinstance(receipt, Rejected):
+                self.rows.mark_failed(row.pk, receipt.reason)
+        report_unsent(unsent, self.using)
+        if pairs:
+            sys.audit("eventbus.relay.marked")
+
+    def _look_after_redrives(self) -> None:
+        now = timezone.now()
+        if now >= self._next_look:
+            self._next_look = now + _LOOK_EVERY
+            give_up_waiting(self.using)
+
+
+def _outgoing(row: OutboxEvent) -> Outgoing:
+    message = row.message()
+    # Names the row in what the broker returns: an event id may be under way more than once.
+    message = replace(message, headers={**message.headers, ROW: row.pk})
+    if row.is_addressed:
+        return Outgoing(address=ToQueue(queue=row.queue), message=message)
+    address = ToExchange(exchange=row.exchange, routing_key=row.routing_key)
+    return Outgoing(address=address, message=message)
+
+
+def _ids(pairs: Sequence[Pair], kind: type[Receipt]) -> list[int]:
+    return [row.pk for row, receipt in pairs if isinstance(receipt, kind)]
+
+
+def _announce(row: OutboxEvent, receipt: Receipt) -> None:
+    match receipt:
+        case Confirmed():
+            announce(event_published, Relay, row=row)
+        case Unroutable():
+            announce(event_unroutable, Relay, row=row)
+        case Rejected(reason=reason):
+            announce(event_failed, Relay, row=row, reason=reason)
+        case Refused(reason=reason):
+            logger.warning("The broker refused %s for now: %s", row.message_id, reason)

@@ -1,0 +1,253 @@
+"""@subscribe, the registry of subscriptions, and how topic patterns match."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from django.db import DEFAULT_DB_ALIAS
+
+from django_eventbus.conf import conf, count, delays
+from django_eventbus.durations import Duration
+from django_eventbus.events import Event, Meta, ReceivedEvent
+from django_eventbus.messages import CAUSATION, KEY, Message
+from django_eventbus.retries import Errors, RetryPolicy
+
+Handler = Callable[[Any], object]
+H = TypeVar("H", bound=Handler)
+OneOrMore = type[BaseException] | Iterable[type[BaseException]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """A handler bound to a pattern on a queue. Known by its name, for ever."""
+
+    name: str
+    handler: Handler
+    pattern: str
+    event_class: type[Event] | None = None
+    queue_name: str = ""
+    aliases: tuple[str, ...] = ()
+    delays: tuple[float, ...] | None = None
+    tries: int | None = None
+    retry_on: Errors = ()
+    park_on: Errors = ()
+    skip_on: Errors = ()
+    atomic: bool = True
+    using: str = DEFAULT_DB_ALIAS
+
+    @property
+    def queue(self) -> str:
+        return conf.queue(self.queue_name)
+
+    @property
+    def record_name(self) -> str:
+        """The first name it had, under which everything is recorded."""
+        # For ever: during a deploy, old and new processes must find each other's records.
+        return self.aliases[-1] if self.aliases else self.name
+
+    @property
+    def policy(self) -> RetryPolicy:
+        """The retry policy: what the subscription says, else what the settings say."""
+        fallback = default_policy()
+        if self.delays is not None:
+            fallback = replace(fallback, delays=self.delays, tries=len(self.delays) + 1)
+        return replace(
+            fallback,
+            tries=self.tries or fallback.tries,
+            retry_on=self.retry_on,
+            park_on=self.park_on,
+            skip_on=self.skip_on,
+        )
+
+    def matches(self, message: Message) -> bool:
+        return any(matches(self.pattern, topic) for topic in message.topics)
+
+    def handle(self, event: Event | ReceivedEvent) -> None:
+        """Call the handler, and see that it has done its work."""
+        _refuse_unfinished(self.handler(event))
+
+    def event(self, message: Message, payload: Any) -> Event | ReceivedEvent:
+        """Build what the handler is given, or raise Unreadable."""
+        meta = meta_of(message, queue=self.queue, subscription=self)
+        if self.event_class is None:
+            return ReceivedEvent(type=message.type, payload=payload, meta=meta)
+        return self.event_class.received(payload, meta)
+
+
+def _refuse_unfinished(returned: object) -> None:
+    """Raise TypeError for what looks like the handler's work, still to be done."""
+    if inspect.isawaitable(returned) or inspect.isgenerator(returned):
+        if inspect.iscoroutine(returned):
+            returned.close()
+        raise TypeError("the handler returned a coroutine or a generator, which nobody runs")
+    if isinstance(returned, BaseException):
+        raise TypeError(f"the handler returned {type(returned).__name__} instead of raising it")
+
+
+def default_policy() -> RetryPolicy:
+    """Return the retry policy of the settings."""
+    waits = conf.retry_delays
+    return RetryPolicy(delays=waits, tries=conf.tries or len(waits) + 1)
+
+
+def policy_for(message: Message, subscription: Subscription | None) -> RetryPolicy:
+    """Return the policy that *message* fails by; a re-drive has tries of its own."""
+    policy = subscription.policy if subscription else default_policy()
+    return replace(policy, tries=conf.redrive_tries) if message.round else policy
+
+
+def meta_of(message: Message, *, queue: str, subscription: Subscription | None) -> Meta:
+    """Return what is known of *message* as *subscription* sees it."""
+    return Meta(
+        id=message.id,
+        type=message.type,
+        version=message.version,
+        source=message.source,
+        queue=queue,
+        subscription=subscription.name if subscription else message.subscription,
+        attempt=message.attempt,
+        tries=policy_for(message, subscription).tries,
+        round=message.round,
+        key=message.text(KEY),
+        correlation_id=message.correlation_id,
+        causation_id=message.text(CAUSATION),
+        published_at=message.sent_at,
+        headers=dict(message.headers),
+    )
+
+
+class Registry:
+    """All subscriptions of this project, in the order they were made."""
+
+    def __init__(self) -> None:
+        self._subscriptions: list[Subscription] = []
+
+    def __iter__(self) -> Iterator[Subscription]:
+        return iter(self._subscriptions)
+
+    def add(self, subscription: Subscription) -> None:
+        self._subscriptions.append(subscription)
+
+    def remove(self, subscription: Subscription) -> None:
+        self._subscriptions.remove(subscription)
+
+    def named(self, name: str) -> Subscription | None:
+        """Return the subscription that is, or once was, called *name*."""
+        known = (each for each in self if name == each.name or name in each.aliases)
+        return next(known, None)
+
+    def on_queue(self, queue: str) -> list[Subscription]:
+        return [each for each in self if each.queue == queue]
+
+    def queues(self) -> list[str]:
+        return sorted({each.queue for each in self})
+
+    def databases(self) -> list[str]:
+        return sorted({each.using for each in self} | {DEFAULT_DB_ALIAS})
+
+
+registry = Registry()
+
+
+def subscribe(  # noqa: PLR0913
+    pattern: str | type[Event],
+    *,
+    queue: str = "",
+    name: str = "",
+    aliases: Iterable[str] = (),
+    retry: Duration | Iterable[Duration] | None = None,
+    tries: int | None = None,
+    retry_on: OneOrMore = (),
+    park_on: OneOrMore = (),
+    skip_on: OneOrMore = (),
+    atomic: bool = True,
+    using: str = DEFAULT_DB_ALIAS,
+) -> Callable[[H], H]:
+    """Run the decorated function, once in effect, for each event that *pattern* matches."""
+    event_class = _event_class(pattern)
+
+    def register(handler: H) -> H:
+        registry.add(
+            Subscription(
+                name=name or _name_of(handler),
+                handler=handler,
+                pattern=event_class.event_type if event_class else str(pattern),
+                event_class=event_class,
+                queue_name=queue,
+                aliases=(aliases,) if isinstance(aliases, str) else tuple(aliases),
+                delays=None if retry is None else delays(_listed(retry)),
+                tries=None if tries is None else count(tries),
+                retry_on=_errors("retry_on", retry_on),
+                park_on=_errors("park_on", park_on),
+                skip_on=_errors("skip_on", skip_on),
+                atomic=atomic,
+                using=using,
+            )
+        )
+        return handler
+
+    return register
+
+
+def _event_class(pattern: object) -> type[Event] | None:
+    if isinstance(pattern, str):
+        return None
+    if isinstance(pattern, type) and issubclass(pattern, Event):
+        return pattern
+    raise TypeError(
+        f"@subscribe was given {pattern!r:.100}: write @subscribe('order.placed'), "
+        "@subscribe('order.*'), or an Event class"
+    )
+
+
+def _errors(name: str, given: OneOrMore) -> Errors:
+    listed = (given,) if isinstance(given, type | str) else tuple(given)
+    for each in listed:
+        if not isinstance(each, type) or not issubclass(each, BaseException):
+            raise TypeError(f"{name}={given!r:.100} is no list of exception classes")
+    return listed
+
+
+def _listed(retry: object) -> object:
+    return retry if isinstance(retry, str) or not isinstance(retry, Iterable) else list(retry)
+
+
+def _name_of(handler: Handler) -> str:
+    module = handler.__module__.removesuffix(".subscribers")
+    return f"{module}.{handler.__qualname__}"
+
+
+def matches(pattern: str, key: str) -> bool:
+    """Whether a RabbitMQ topic exchange would route *key* through a binding of *pattern*."""
+    return _matches(_words(pattern), _words(key))
+
+
+def _words(topic: str) -> tuple[str, ...]:
+    # RabbitMQ: the empty key has no words, but "a." has two.
+    return tuple(topic.split(".")) if topic else ()
+
+
+@lru_cache(maxsize=4096)
+def _matches(pattern: tuple[str, ...], words: tuple[str, ...]) -> bool:
+    reached = _past_hashes(pattern, {0})
+    for word in words:
+        stepped = {
+            place if pattern[place] == "#" else place + 1
+            for place in reached
+            if place < len(pattern) and pattern[place] in ("#", "*", word)
+        }
+        reached = _past_hashes(pattern, stepped)
+    return len(pattern) in reached
+
+
+def _past_hashes(pattern: tuple[str, ...], places: set[int]) -> set[int]:
+    reached = set(places)
+    for place in sorted(places):
+        while place < len(pattern) and pattern[place] == "#":
+            place += 1
+            reached.add(place)
+    return reached

@@ -1,0 +1,139 @@
+"""What the relay and the consumer need of a broker, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from django_eventbus.messages import Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToExchange:
+    """To every queue whose binding matches."""
+
+    exchange: str
+    routing_key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToQueue:
+    """To one queue only."""
+
+    queue: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToTier:
+    """To one queue only, after *delay* seconds in the tier of that delay."""
+
+    queue: str
+    delay: float
+
+
+Address = ToExchange | ToQueue | ToTier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """A message and where it goes."""
+
+    address: Address
+    message: Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirmed:
+    """The broker has it in every queue it belongs to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unroutable:
+    """No queue wanted it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """Not taken this time: send it again."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected:
+    """Never taken as it is: sending it again cannot help."""
+
+    reason: str
+
+
+Receipt = Confirmed | Unroutable | Refused | Rejected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSpec:
+    """A queue to declare: what it is bound by, and the delays of its tiers."""
+
+    name: str
+    exchange: str
+    patterns: tuple[str, ...]
+    delays: tuple[float, ...]
+
+
+class Publisher(Protocol):
+    """Sends with confirms. May be used from any thread."""
+
+    def publish(self, batch: Sequence[Outgoing]) -> Sequence[Receipt]:
+        """
+        Send all of *batch* and account for every message, in the same order.
+
+        Raise BrokerUnavailable if that cannot be told of each in time; then any of them may
+        or may not have been sent.
+        """
+
+    def close(self) -> None: ...
+
+
+class Delivery(Protocol):
+    """A received message that is not settled yet. Its methods may be called from any thread."""
+
+    @property
+    def message(self) -> Message: ...
+    @property
+    def queue(self) -> str: ...
+    @property
+    def is_redelivered(self) -> bool:
+        """Whether it may have been delivered before."""
+
+    def ack(self) -> None:
+        """Settle it: the broker forgets it. Without effect if it is no longer ours."""
+
+    def release(self, after: float = 0) -> None:
+        """Return it, to be delivered again, in about *after* seconds where the broker can wait."""
+
+
+class Subscriber(Protocol):
+    """Receives from its queues. Its methods may be called from any thread."""
+
+    def receive(self, timeout: float) -> Delivery | None:
+        """Return the next delivery, or None after *timeout* seconds without one."""
+
+    def is_drained(self) -> bool:
+        """Whether nothing is due in the queues and nothing received is unsettled."""
+
+    def close(self) -> None:
+        """Stop receiving and return what is not settled."""
+
+
+class Transport(Protocol):
+    """A broker."""
+
+    #: How many handler threads can be of use at once; None: any number.
+    concurrency_limit: int | None
+
+    def declare(self, queues: Sequence[QueueSpec]) -> None:
+        """Make the queues, their tiers and their bindings exist. Idempotent."""
+
+    def publisher(self) -> Publisher: ...
+    def subscriber(self, queues: Sequence[str], prefetch: int) -> Subscriber:
+        """Receive from *queues*, at most *prefetch* unsettled deliveries at a time."""

@@ -1,0 +1,63 @@
+"""The embedded default: queues and tiers as tables in the Django database."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from django.db import DEFAULT_DB_ALIAS, connections
+
+from django_eventbus.conf import conf
+from django_eventbus.exceptions import BadSetting
+from django_eventbus.models import Binding
+from django_eventbus.outages import proven
+from django_eventbus.transports.contract import QueueSpec
+from django_eventbus.transports.database.publisher import DatabasePublisher
+from django_eventbus.transports.database.subscriber import DatabaseSubscriber
+
+logger = logging.getLogger(__name__)
+
+
+class DatabaseTransport:
+    """Queues in the database *using*."""
+
+    def __init__(self, using: str) -> None:
+        self.using = using
+
+    @property
+    def concurrency_limit(self) -> int | None:
+        # One writer at a time: more threads would only wait for each other's locks.
+        return 1 if connections[self.using].vendor == "sqlite" else None
+
+    def declare(self, queues: Sequence[QueueSpec]) -> None:
+        bindings = Binding.objects.using(self.using)
+        with proven(self.using):
+            for queue in queues:
+                bindings.bind(queue.exchange, queue.name, queue.patterns)
+            self._warn_of_strays(queues)
+
+    def _warn_of_strays(self, queues: Sequence[QueueSpec]) -> None:
+        known = {(queue.name, pattern) for queue in queues for pattern in queue.patterns}
+        bound = Binding.objects.using(self.using).filter(queue__startswith=conf.queue())
+        for queue, pattern in set(bound.values_list("queue", "pattern")) - known:
+            logger.warning(
+                "Events %s still go to the queue %s, but nothing here subscribes to them.",
+                pattern,
+                queue,
+            )
+
+    def publisher(self) -> DatabasePublisher:
+        return DatabasePublisher(self.using)
+
+    def subscriber(self, queues: Sequence[str], prefetch: int) -> DatabaseSubscriber:
+        return DatabaseSubscriber(self.using, queues)
+
+
+def from_url(url: str) -> DatabaseTransport:
+    """Read database:// or database://alias."""
+    using = url.partition("://")[2].strip("/") or DEFAULT_DB_ALIAS
+    if using not in connections:
+        # Not repeated: somebody may have put a password there.
+        known = ", ".join(sorted(connections))
+        raise BadSetting("BROKER_URL", f"what follows database:// is no key of DATABASES: {known}.")
+    return DatabaseTransport(using)

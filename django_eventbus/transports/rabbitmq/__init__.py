@@ -1,0 +1,45 @@
+"""RabbitMQ 3.10 to 4.x. The only place that imports pika."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django_eventbus.transports.contract import QueueSpec
+from django_eventbus.transports.rabbitmq.connection import BrokerConnection
+from django_eventbus.transports.rabbitmq.parameters import BrokerAddress, address_of
+from django_eventbus.transports.rabbitmq.publisher import RabbitmqPublisher
+from django_eventbus.transports.rabbitmq.subscriber import RabbitmqSubscriber
+from django_eventbus.transports.rabbitmq.topology import declare
+
+
+class RabbitmqTransport:
+    """The broker at *address*."""
+
+    concurrency_limit: int | None = None
+
+    def __init__(self, address: BrokerAddress) -> None:
+        self.address = address
+        self._specs: dict[str, QueueSpec] = {}
+
+    def declare(self, queues: Sequence[QueueSpec]) -> None:
+        self._specs |= {queue.name: queue for queue in queues}
+        connection = BrokerConnection(self.address, "topology")
+        connection.open()
+        try:
+            declare(connection, queues)
+        finally:
+            connection.close()
+
+    def publisher(self) -> RabbitmqPublisher:
+        return RabbitmqPublisher(self.address)
+
+    def subscriber(self, queues: Sequence[str], prefetch: int) -> RabbitmqSubscriber:
+        specs = [self._specs[name] for name in queues if name in self._specs]
+        return RabbitmqSubscriber(
+            self.address, queues, prefetch, lambda connection: declare(connection, specs)
+        )
+
+
+def from_url(url: str) -> RabbitmqTransport:
+    """Read amqp:// or amqps://."""
+    return RabbitmqTransport(address_of(url))

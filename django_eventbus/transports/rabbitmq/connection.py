@@ -1,0 +1,218 @@
+"""A connection to the broker on a thread of its own, and calls into that thread."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pika
+from pika import exceptions as amqp
+
+from django_eventbus.conf import conf
+from django_eventbus.exceptions import BrokerRefused, BrokerUnavailable
+from django_eventbus.transports.rabbitmq.parameters import BrokerAddress, parameters_of
+
+logger = logging.getLogger(__name__)
+# pika logs every lost connection with a traceback, and returned messages with their bodies.
+logging.getLogger("pika").setLevel(logging.CRITICAL)
+
+T = TypeVar("T")
+
+_REFUSED = (
+    amqp.ProbableAuthenticationError,
+    amqp.AuthenticationError,
+    amqp.ProbableAccessDeniedError,
+)
+_CODES_REFUSED = (403, 530)
+
+
+class ChannelClosed(Exception):
+    """The broker closed the channel, with a code and its words."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{code} {text}")
+        self.code = code
+
+
+class BrokerConnection:
+    """
+    One AMQP connection and its I/O thread.
+
+    Only that thread touches pika's objects; everybody else uses call() and ask().
+    """
+
+    def __init__(self, address: BrokerAddress, purpose: str) -> None:
+        self.address = address
+        self.purpose = purpose
+        self.blocked = False
+        #: Called on the I/O thread, once, when the connection is gone.
+        self.on_lost: Callable[[Exception], None] = lambda error: None
+        self._connection: Any = None
+        self._thread: threading.Thread | None = None
+        self._opened = threading.Event()
+        self._error: BaseException | None = None
+        self._is_open = False
+
+    @property
+    def is_open(self) -> bool:
+        return self._is_open
+
+    @property
+    def frame_max(self) -> int:
+        return int(self._connection.params.frame_max)
+
+    def open(self) -> None:
+        """Connect to the first host that answers. Raise BrokerUnavailable or BrokerRefused."""
+        for parameters in parameters_of(self.address, self.purpose):
+            if self._connect(parameters):
+                return
+        if isinstance(self._error, _REFUSED) or _code_of(self._error) in _CODES_REFUSED:
+            raise BrokerRefused(
+                f"The broker at {self.address.words} refused the login or the virtual host "
+                f"for the user {self.address.user!r}."
+            )
+        raise BrokerUnavailable(f"The broker at {self.address.words} does not answer.")
+
+    def _connect(self, parameters: pika.ConnectionParameters) -> bool:
+        self._opened.clear()
+        self._error = None
+        self._thread = threading.Thread(
+            target=self._run, args=(parameters,), name=f"amqp {self.purpose}", daemon=True
+        )
+        self._thread.start()
+        if not self._opened.wait(conf.connect_timeout * 2):
+            self.drop()
+        return self._is_open
+
+    def _run(self, parameters: pika.ConnectionParameters) -> None:
+        self._connection = pika.SelectConnection(
+            parameters,
+            on_open_callback=self._on_open,
+            on_open_error_callback=self._on_open_error,
+            on_close_callback=self._on_close,
+        )
+        self._connection.add_on_connection_blocked_callback(self._on_blocked)
+        self._connection.add_on_connection_unblocked_callback(self._on_unblocked)
+        loop = self._connection.ioloop
+        try:
+            loop.start()
+        except Exception as error:
+            # Raised by a callback: without its loop the connection would hang for ever.
+            logger.critical("The I/O thread of %s failed.", self.purpose, exc_info=True)
+            self._end(error)
+        finally:
+            loop.close()
+
+    def _on_open(self, connection: Any) -> None:
+        self._is_open = True
+        self._opened.set()
+
+    def _on_open_error(self, connection: Any, error: BaseException) -> None:
+        self._error = error
+        connection.ioloop.stop()
+        self._opened.set()
+
+    def _on_close(self, connection: Any, reason: BaseException) -> None:
+        connection.ioloop.stop()
+        self._end(reason)
+
+    def _end(self, reason: BaseException) -> None:
+        was_open, self._is_open, self._error = self._is_open, False, reason
+        self._opened.set()
+        if was_open:
+            self.on_lost(BrokerUnavailable(f"The connection to {self.address.words} was lost."))
+
+    def _on_blocked(self, connection: Any, frame: Any) -> None:
+        self.blocked = True
+        logger.warning("The broker blocks publishing (%s).", self.purpose)
+
+    def _on_unblocked(self, connection: Any, frame: Any) -> None:
+        self.blocked = False
+        logger.warning("The broker takes messages again (%s).", self.purpose)
+
+    def call(self, work: Callable[[], None]) -> None:
+        """Run *work* on the I/O thread, soon."""
+        if not self._is_open:
+            raise BrokerUnavailable(f"There is no connection to {self.address.words}.")
+        try:
+            self._connection.ioloop.add_callback_threadsafe(work)
+        except Exception as error:
+            raise BrokerUnavailable("The connection is just being closed.") from error
+
+    def ask(
+        self, question: Callable[[Callable[[T], None], Callable[[Exception], None]], None]
+    ) -> T:
+        """Run *question* on the I/O thread and wait until it has answered or failed."""
+        answered = threading.Event()
+        answers: list[T] = []
+        errors: list[Exception] = []
+
+        def answer(value: T) -> None:
+            answers.append(value)
+            answered.set()
+
+        def fail(error: Exception) -> None:
+            errors.append(error)
+            answered.set()
+
+        self.call(lambda: question(answer, fail))
+        if not answered.wait(conf.confirm_timeout):
+            self.drop()
+            raise BrokerUnavailable(f"The broker at {self.address.words} did not answer in time.")
+        if errors:
+            raise errors[0]
+        return answers[0]
+
+    def channel(self) -> Any:
+        """Open a channel."""
+        return self.ask(lambda answer, fail: self._open_channel(answer, fail))
+
+    def _open_channel(
+        self, answer: Callable[[Any], None], fail: Callable[[Exception], None]
+    ) -> None:
+        try:
+            self._connection.channel(on_open_callback=answer)
+        except Exception:
+            fail(BrokerUnavailable("The connection was lost."))
+
+    def new_channel(self, on_open: Callable[[Any], None]) -> None:
+        """Open a channel; on the I/O thread only."""
+        self._connection.channel(on_open_callback=on_open)
+
+    def later(self, seconds: float, work: Callable[[], None]) -> None:
+        """Run *work* in *seconds*; on the I/O thread only."""
+        self._connection.ioloop.call_later(seconds, work)
+
+    def drop(self) -> None:
+        """Cut the connection without a farewell: the broker may be past answering one."""
+        if self._connection is None:
+            return
+        try:
+            self._connection.ioloop.add_callback_threadsafe(self._cut)
+        except Exception:
+            logger.debug("The connection was gone before it was cut.")
+
+    def _cut(self) -> None:
+        if not self._connection.is_closed:
+            self._connection._terminate_stream(amqp.ConnectionClosed(0, "cut"))
+
+    def close(self) -> None:
+        """Close politely, and wait a little for it."""
+        self.on_lost = lambda error: None
+        if self._is_open:
+            try:
+                self.call(self._close_politely)
+            except BrokerUnavailable:
+                logger.debug("The connection was gone before it was closed.")
+        if self._thread and self._thread is not threading.current_thread():
+            self._thread.join(5)
+
+    def _close_politely(self) -> None:
+        if self._connection.is_open:
+            self._connection.close()
+
+
+def _code_of(error: BaseException | None) -> int:
+    return int(getattr(error, "reply_code", 0) or 0)

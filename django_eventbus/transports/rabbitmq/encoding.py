@@ -1,0 +1,104 @@
+"""Messages to AMQP properties and back. What cannot be read is kept, never raised in the loop."""
+
+from __future__ import annotations
+
+import base64
+from datetime import datetime
+from typing import Any
+
+import pika
+from pika import spec
+
+from django_eventbus.messages import Message, moment, storable
+
+#: What the frame around the properties takes.
+_FRAME_OVERHEAD = 64
+
+
+class GuardedProperties(spec.BasicProperties):
+    """
+    Properties whose decoding cannot fail.
+
+    pika decodes them in its read loop: a timestamp out of range or a table nested too deeply
+    raises there, which drops the connection, and the broker delivers the message again, for ever.
+    """
+
+    fault = ""
+    raw = b""
+
+    def decode(self, encoded: bytes, offset: int = 0) -> GuardedProperties:
+        try:
+            super().decode(encoded, offset)
+        except Exception as error:
+            self.fault = f"its properties cannot be decoded: {type(error).__name__}"
+            self.raw = bytes(encoded[offset:])
+        return self
+
+
+spec.props[spec.BasicProperties.INDEX] = GuardedProperties
+
+
+def properties_of(message: Message) -> pika.BasicProperties:
+    """Return the AMQP properties of *message*."""
+    return pika.BasicProperties(
+        message_id=message.id,
+        type=message.type or None,
+        app_id=message.source or None,
+        content_type=message.content_type or None,
+        correlation_id=message.correlation_id or None,
+        timestamp=int(message.sent_at.timestamp()) if message.sent_at else None,
+        delivery_mode=pika.DeliveryMode.Persistent,
+        headers=dict(message.headers),
+    )
+
+
+def problem_with(properties: pika.BasicProperties, frame_max: int) -> str:
+    """Say why *properties* cannot be sent, or return ""; the broker would drop the connection."""
+    try:
+        size = sum(map(len, properties.encode()))
+    except Exception as error:
+        return (
+            f"its properties cannot be encoded: {type(error).__name__}: {storable(str(error), 200)}"
+        )
+    if size + _FRAME_OVERHEAD > frame_max:
+        return f"its properties and headers have {size} bytes; the broker takes {frame_max}"
+    return ""
+
+
+def message_of(method: spec.Basic.Deliver, properties: Any, body: bytes) -> Message:
+    """Return a delivery as a message, with its fault if it has one."""
+    fault = getattr(properties, "fault", "")
+    headers = {_text(name): value for name, value in (properties.headers or {}).items()}
+    if fault:
+        headers = {"unreadable-properties": base64.b64encode(properties.raw).decode()}
+    message_id, fault = _id_of(properties, fault)
+    return Message(
+        id=message_id,
+        type=_text(properties.type) or _text(method.routing_key),
+        body=body,
+        content_type=_text(properties.content_type),
+        source=_text(properties.app_id),
+        sent_at=_time(properties.timestamp),
+        correlation_id=_text(properties.correlation_id),
+        headers=headers,
+        exchange=_text(method.exchange),
+        routing_key=_text(method.routing_key),
+        fault=fault,
+    )
+
+
+def _id_of(properties: Any, fault: str) -> tuple[str, str]:
+    if isinstance(properties.message_id, bytes):
+        return "", fault or "its message_id is not UTF-8"
+    return properties.message_id or "", fault
+
+
+def _text(value: Any) -> str:
+    # pika hands over as bytes what is not UTF-8.
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return "" if value is None else str(value)
+
+
+def _time(timestamp: Any) -> datetime | None:
+    return moment(timestamp) if isinstance(timestamp, int) and timestamp > 0 else None

@@ -1,0 +1,230 @@
+"""Publish, persistent and mandatory, with pipelined confirms; account for every message."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django_eventbus.conf import conf
+from django_eventbus.exceptions import BrokerUnavailable
+from django_eventbus.messages import ROW, SUBSCRIPTION
+from django_eventbus.transports.contract import (
+    Confirmed,
+    Outgoing,
+    Receipt,
+    Refused,
+    Rejected,
+    Unroutable,
+)
+from django_eventbus.transports.rabbitmq.connection import BrokerConnection
+from django_eventbus.transports.rabbitmq.encoding import problem_with, properties_of
+from django_eventbus.transports.rabbitmq.parameters import BrokerAddress
+from django_eventbus.transports.rabbitmq.topology import target_of
+
+_NOT_FOUND = 404
+
+
+@dataclass(slots=True)
+class Batch:
+    """Messages whose sender waits, and what is known of each."""
+
+    receipts: list[Receipt | None]
+    open: int
+    done: threading.Event = field(default_factory=threading.Event)
+    error: Exception | None = None
+
+    def settle(self, index: int, receipt: Receipt) -> None:
+        if self.receipts[index] is None:
+            self.receipts[index] = receipt
+            self.open -= 1
+        if not self.open:
+            self.done.set()
+
+    def fail(self, error: Exception) -> None:
+        self.error = error
+        self.done.set()
+
+
+@dataclass(slots=True)
+class Parcel:
+    """One message on its way: sent at most once per channel."""
+
+    batch: Batch
+    index: int
+    exchange: str
+    routing_key: str
+    properties: Any
+    body: bytes
+    is_returned: bool = False
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """What basic.return tells of a message; it has no delivery tag."""
+        return identity_of(self.exchange, self.routing_key, self.properties)
+
+    def settle(self, receipt: Receipt) -> None:
+        self.batch.settle(self.index, receipt)
+
+
+def identity_of(exchange: str, routing_key: str, properties: Any) -> tuple[Any, ...]:
+    headers = properties.headers or {}
+    row, subscription = headers.get(ROW), headers.get(SUBSCRIPTION)
+    return exchange, routing_key, properties.message_id, row, subscription
+
+
+class RabbitmqPublisher:
+    """One confirming channel on a connection of its own. May be used from any thread."""
+
+    def __init__(self, address: BrokerAddress) -> None:
+        self.address = address
+        self._lock = threading.Lock()
+        self._line: ConfirmingLine | None = None
+
+    def publish(self, batch: Sequence[Outgoing]) -> Sequence[Receipt]:
+        line = self._open_line()
+        waiting = Batch(receipts=[None] * len(batch), open=len(batch))
+        line.send([self._parcel(line, waiting, *each) for each in enumerate(batch)], waiting)
+        if not waiting.done.wait(conf.confirm_timeout):
+            line.connection.drop()
+            raise BrokerUnavailable(f"{self.address.words} did not confirm in time.")
+        if waiting.error:
+            raise waiting.error
+        return [receipt for receipt in waiting.receipts if receipt is not None]
+
+    def _parcel(
+        self, line: ConfirmingLine, batch: Batch, index: int, outgoing: Outgoing
+    ) -> Parcel | None:
+        properties = properties_of(outgoing.message)
+        if problem := problem_with(properties, line.connection.frame_max):
+            batch.settle(index, Rejected(reason=problem))
+            return None
+        exchange, routing_key = target_of(outgoing.address)
+        return Parcel(batch, index, exchange, routing_key, properties, outgoing.message.body)
+
+    def _open_line(self) -> ConfirmingLine:
+        with self._lock:
+            if self._line is None or not self._line.connection.is_open:
+                connection = BrokerConnection(self.address, "publisher")
+                connection.open()
+                self._line = ConfirmingLine(connection)
+            return self._line
+
+    def close(self) -> None:
+        with self._lock:
+            if self._line:
+                self._line.connection.close()
+
+
+class ConfirmingLine:
+    """
+    A channel in confirm mode, opened anew when the broker closes it.
+
+    Everything but send() runs on the connection's I/O thread.
+    """
+
+    def __init__(self, connection: BrokerConnection) -> None:
+        self.connection = connection
+        connection.on_lost = self._on_lost
+        self._channel: Any = None
+        self._waiting: deque[Parcel] = deque()
+        self._sent: dict[int, Parcel] = {}
+        self._next_tag = 1
+        #: How many parcels are sent one at a time, because one of them closed the channel.
+        self._suspects = 0
+        connection.call(self._open)
+
+    def send(self, parcels: Sequence[Parcel | None], batch: Batch) -> None:
+        def take() -> None:
+            self._waiting.extend(parcel for parcel in parcels if parcel)
+            self._pump()
+
+        if not batch.done.is_set():
+            self.connection.call(take)
+
+    def _open(self) -> None:
+        self._channel, self._next_tag = None, 1
+        self.connection.new_channel(self._on_channel_open)
+
+    def _on_channel_open(self, channel: Any) -> None:
+        channel.add_on_close_callback(self._on_channel_closed)
+        channel.add_on_return_callback(self._on_returned)
+        channel.confirm_delivery(self._on_confirmed, callback=lambda frame: self._on_ready(channel))
+
+    def _on_ready(self, channel: Any) -> None:
+        self._channel = channel
+        self._pump()
+
+    def _pump(self) -> None:
+        window = 1 if self._suspects else conf.confirm_window
+        while self._channel and self._waiting and len(self._sent) < window:
+            self._send_one(self._waiting.popleft())
+
+    def _send_one(self, parcel: Parcel) -> None:
+        try:
+            self._channel.basic_publish(
+                parcel.exchange, parcel.routing_key, parcel.body, parcel.properties, mandatory=True
+            )
+        except Exception as error:
+            # Raised before anything was sent, so the tag is not used up.
+            parcel.settle(Rejected(reason=f"it cannot be sent: {type(error).__name__}"))
+            return
+        self._sent[self._next_tag] = parcel
+        self._next_tag += 1
+
+    def _on_confirmed(self, frame: Any) -> None:
+        method = frame.method
+        is_ack = type(method).__name__ == "Ack"
+        tags = [method.delivery_tag]
+        if method.multiple:
+            tags = [
+                tag for tag in self._sent if tag <= method.delivery_tag or not method.delivery_tag
+            ]
+        for tag in tags:
+            if parcel := self._sent.pop(tag, None):
+                self._settle(parcel, is_ack)
+        self._pump()
+
+    def _settle(self, parcel: Parcel, is_ack: bool) -> None:
+        self._suspects = max(self._suspects - 1, 0)
+        if not is_ack:
+            parcel.settle(Refused(reason="a queue is full or cannot take it now"))
+        else:
+            parcel.settle(Unroutable() if parcel.is_returned else Confirmed())
+
+    def _on_returned(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        # The return comes before its confirm.
+        identity = identity_of(method.exchange, method.routing_key, properties)
+        for parcel in self._sent.values():
+            if not parcel.is_returned and parcel.identity == identity:
+                parcel.is_returned = True
+                return
+
+    def _on_channel_closed(self, channel: Any, reason: Any) -> None:
+        self._channel = None
+        if not self.connection.is_open or channel.connection.is_closing:
+            return
+        unsettled = list(self._sent.values())
+        self._sent.clear()
+        if len(unsettled) == 1:
+            self._blame(unsettled[0], reason)
+        else:
+            # One of them did it: send them one at a time until it does it again.
+            self._suspects = len(unsettled)
+            self._waiting.extendleft(reversed(unsettled))
+        self._open()
+
+    def _blame(self, parcel: Parcel, reason: Any) -> None:
+        text = f"{getattr(reason, 'reply_code', 0)} {getattr(reason, 'reply_text', reason)}"
+        missing = getattr(reason, "reply_code", 0) == _NOT_FOUND
+        # A missing exchange may be declared yet; anything else will be refused again.
+        parcel.settle(Refused(reason=text) if missing else Rejected(reason=text))
+        self._suspects = 0
+
+    def _on_lost(self, error: Exception) -> None:
+        for parcel in [*self._sent.values(), *self._waiting]:
+            parcel.batch.fail(error)
+        self._sent.clear()
+        self._waiting.clear()

@@ -1,0 +1,193 @@
+"""Receive on one I/O thread; acks go back to the channel that the delivery came on."""
+
+from __future__ import annotations
+
+import logging
+import queue as queues
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from django_eventbus.exceptions import BrokerUnavailable
+from django_eventbus.messages import Message
+from django_eventbus.transports.rabbitmq.connection import BrokerConnection
+from django_eventbus.transports.rabbitmq.encoding import message_of
+from django_eventbus.transports.rabbitmq.parameters import BrokerAddress, process_name
+
+logger = logging.getLogger(__name__)
+
+
+class RabbitmqDelivery:
+    """A delivery, bound to the channel it came on: its tag means nothing on any other."""
+
+    def __init__(self, feed: Feed, queue: str, method: Any, message: Message) -> None:
+        self.message = message
+        self.queue = queue
+        self.is_redelivered = bool(method.redelivered)
+        self._feed = feed
+        self._tag: int = method.delivery_tag
+
+    def ack(self) -> None:
+        self._feed.settle(self._tag, is_ack=True)
+
+    def release(self, after: float = 0) -> None:
+        self._feed.settle(self._tag, is_ack=False, after=after)
+
+
+class RabbitmqSubscriber:
+    """Consumes its queues; connects again when it is asked for more after a loss."""
+
+    def __init__(
+        self,
+        address: BrokerAddress,
+        names: Sequence[str],
+        prefetch: int,
+        prepare: Callable[[BrokerConnection], None],
+    ) -> None:
+        self.address = address
+        self.names = list(names)
+        self.prefetch = prefetch
+        #: Declares the queues again: one may have been deleted under our feet.
+        self.prepare = prepare
+        self._lock = threading.Lock()
+        self._feed: Feed | None = None
+        self._is_closed = False
+
+    def receive(self, timeout: float) -> RabbitmqDelivery | None:
+        return self._open_feed().next(timeout)
+
+    def is_drained(self) -> bool:
+        feed = self._open_feed()
+        return feed.is_settled() and not any(map(feed.count, self.names)) and feed.is_settled()
+
+    def _open_feed(self) -> Feed:
+        with self._lock:
+            if self._feed is None or self._feed.is_over:
+                if self._feed:
+                    self._feed.connection.close()
+                self._feed = self._connected()
+            return self._feed
+
+    def _connected(self) -> Feed:
+        connection = BrokerConnection(self.address, "consumer")
+        connection.open()
+        try:
+            self.prepare(connection)
+            return Feed(connection, self.names, self.prefetch)
+        except BaseException:
+            connection.close()
+            raise
+
+    def close(self) -> None:
+        with self._lock:
+            if self._feed:
+                self._feed.close()
+
+
+class Feed:
+    """What one channel delivers. Once it is over, another takes its place."""
+
+    def __init__(self, connection: BrokerConnection, names: Sequence[str], prefetch: int) -> None:
+        self.connection = connection
+        self.is_over = False
+        # Not a SimpleQueue: with several readers, its get(timeout=…) can wait for ever.
+        self._arrived: queues.Queue[RabbitmqDelivery | None] = queues.Queue()
+        self._unsettled: set[int] = set()
+        self._to_settle: deque[tuple[int, bool, float]] = deque()
+        connection.on_lost = lambda error: self._end()
+        self._channel = connection.channel()
+        connection.ask(lambda answer, fail: self._start(names, prefetch, answer, fail))
+
+    def _start(
+        self,
+        names: Sequence[str],
+        prefetch: int,
+        answer: Callable[[Any], None],
+        fail: Callable[[Exception], None],
+    ) -> None:
+        def on_closed(channel: Any, reason: Any) -> None:
+            self._end()
+            fail(BrokerUnavailable(f"The broker closed the channel: {reason}"))
+
+        self._channel.add_on_close_callback(on_closed)
+        self._channel.add_on_cancel_callback(self._on_cancelled)
+        self._channel.basic_qos(prefetch_count=prefetch)
+        for name in names:
+            self._consume(name, answer if name == names[-1] else None)
+
+    def _consume(self, name: str, on_consuming: Callable[[Any], None] | None) -> None:
+        def on_message(channel: Any, method: Any, properties: Any, body: bytes) -> None:
+            self._unsettled.add(method.delivery_tag)
+            message = message_of(method, properties, body)
+            self._arrived.put(RabbitmqDelivery(self, name, method, message))
+
+        tag = f"{process_name(name)} {id(self)}"
+        self._channel.basic_consume(name, on_message, consumer_tag=tag, callback=on_consuming)
+
+    def _on_cancelled(self, frame: Any) -> None:
+        # The queue was deleted, or the consumer timed out: nothing would ever arrive again.
+        logger.warning("The broker cancelled the consumer; subscribing again.")
+        self._end()
+
+    def _end(self) -> None:
+        self.is_over = True
+        self._arrived.put(None)
+
+    def next(self, timeout: float) -> RabbitmqDelivery | None:
+        try:
+            delivery = self._arrived.get(timeout=max(timeout, 0.001))
+        except queues.Empty:
+            return None
+        if delivery is None or self.is_over:
+            self._arrived.put(None)
+            raise BrokerUnavailable("The connection to the broker was lost.")
+        return delivery
+
+    def settle(self, tag: int, *, is_ack: bool, after: float = 0) -> None:
+        if self.is_over:
+            # The broker has it back already; the tag would mean another message elsewhere.
+            return
+        is_first = not self._to_settle
+        self._to_settle.append((tag, is_ack, after))
+        if is_first:
+            try:
+                self.connection.call(self._settle_all)
+            except BrokerUnavailable:
+                logger.debug("The connection was lost before a delivery was settled.")
+
+    def _settle_all(self) -> None:
+        while self._to_settle:
+            tag, is_ack, after = self._to_settle.popleft()
+            if after:
+                self.connection.later(after, partial(self._settle_one, tag, is_ack))
+            else:
+                self._settle_one(tag, is_ack)
+
+    def _settle_one(self, tag: int, is_ack: bool) -> None:
+        if self.is_over or not self._channel.is_open:
+            return
+        self._unsettled.discard(tag)
+        if is_ack:
+            self._channel.basic_ack(tag)
+        else:
+            self._channel.basic_nack(tag, requeue=True)
+
+    def is_settled(self) -> bool:
+        return not self._unsettled and not self._to_settle
+
+    def count(self, name: str) -> int:
+        """Return how many messages wait in the queue *name*."""
+
+        def question(answer: Callable[[int], None], fail: Callable[[Exception], None]) -> None:
+            self._channel.queue_declare(
+                name, passive=True, callback=lambda frame: answer(frame.method.message_count)
+            )
+
+        return self.connection.ask(question)
+
+    def close(self) -> None:
+        # Closing the channel returns everything that is unsettled.
+        self.is_over = True
+        self.connection.close()

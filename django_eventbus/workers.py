@@ -1,0 +1,247 @@
+"""Threads: relays and consumers as loops that start, stop and fail together."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from django.db import close_old_connections, connections
+
+from django_eventbus.conf import conf
+from django_eventbus.consumer import Consumer
+from django_eventbus.exceptions import EventBusError, Unavailable
+from django_eventbus.outages import OutageWatch
+from django_eventbus.relay import Relay
+from django_eventbus.subscriptions import default_policy, registry
+from django_eventbus.transports.contract import Delivery, QueueSpec, Subscriber, Transport
+
+logger = logging.getLogger(__name__)
+
+#: How long the main thread waits at a time: signals are only seen in between.
+_TICK = 0.2
+_SHORT_PAUSE = 0.02
+
+
+class LoopFailed(EventBusError):
+    """A loop ended by an error that nothing expects; the log has the traceback."""
+
+
+class Crew:
+    """Named loops, a thread each, that stop together."""
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._failure: tuple[str, BaseException] | None = None
+        #: Not the same as stop, which also a limit or a failed loop sets.
+        self._was_signalled = False
+
+    def add(self, name: str, loop: Callable[[], None]) -> None:
+        thread = threading.Thread(target=self._watch, args=(name, loop), name=name, daemon=True)
+        self._threads.append(thread)
+
+    def run(self) -> None:
+        """Run all loops to their end; raise LoopFailed if one of them failed."""
+        for thread in self._threads:
+            thread.start()
+        for thread in self._threads:
+            while thread.is_alive():
+                thread.join(_TICK)
+        if self._failure:
+            name, error = self._failure
+            words = str(error) if isinstance(error, EventBusError) else f"{type(error).__name__}."
+            raise LoopFailed(f"The {name} stopped: {words}") from error
+
+    def _watch(self, name: str, loop: Callable[[], None]) -> None:
+        try:
+            loop()
+        except BaseException as error:
+            logger.critical("The %s stopped by an unexpected error.", name, exc_info=True)
+            self._failure = (name, error)
+            self.stop.set()
+        finally:
+            connections.close_all()
+
+    @contextmanager
+    def stopping_on_signals(self) -> Iterator[None]:
+        """Finish the work in hand on SIGTERM or SIGINT; stop at once on the second."""
+        # Only the main thread may; a test that calls a command from another goes without.
+        numbers = (signal.SIGTERM, signal.SIGINT) if _is_main_thread() else ()
+        former = {number: signal.signal(number, self._on_signal) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in former.items():
+                signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._was_signalled:
+            os._exit(128 + number)
+        self._was_signalled = True
+        self.stop.set()
+        os.write(2, b"Finishing the work in hand; a second signal stops at once.\n")
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+class Allowance:
+    """How many messages may still be taken; without a limit, any number."""
+
+    def __init__(self, limit: int | None) -> None:
+        self._lock = threading.Lock()
+        self._to_take = self._to_settle = limit
+
+    def take(self) -> bool:
+        with self._lock:
+            if self._to_take is None:
+                return True
+            if self._to_take == 0:
+                return False
+            self._to_take -= 1
+            return True
+
+    def give_back(self) -> None:
+        with self._lock:
+            if self._to_take is not None:
+                self._to_take += 1
+
+    def settle(self) -> None:
+        with self._lock:
+            if self._to_settle is not None:
+                self._to_settle -= 1
+
+    @property
+    def is_used_up(self) -> bool:
+        return self._to_settle == 0
+
+
+class ConsumerWorkers:
+    """Handler threads over one subscriber."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        queues: Iterable[str],
+        stop: threading.Event,
+        *,
+        prefetch: int,
+        limit: int | None = None,
+        is_idle: Callable[[], bool] | None = None,
+    ) -> None:
+        self.subscriber: Subscriber = transport.subscriber(list(queues), prefetch)
+        self.consumer = Consumer(transport.publisher())
+        self.stop = stop
+        self.watch = OutageWatch(Consumer)
+        self.allowance = Allowance(limit)
+        #: Asked when nothing is due; if it agrees that there is nothing to do, the crew stops.
+        self.is_idle = is_idle
+
+    def loop(self) -> None:
+        self.watch.repeat(self._step, self.stop)
+
+    def close(self) -> None:
+        self.subscriber.close()
+        self.consumer.publisher.close()
+
+    def _step(self) -> None:
+        close_broken_connections()
+        if not self.allowance.take():
+            self.stop.wait(_SHORT_PAUSE)
+        elif delivery := self._received():
+            self._consume(delivery)
+        else:
+            self._rest()
+
+    def _rest(self) -> None:
+        close_old_connections()
+        if self.is_idle and not self.stop.wait(_SHORT_PAUSE):
+            self._stop_if_idle(self.is_idle)
+
+    def _received(self) -> Delivery | None:
+        try:
+            delivery = self.subscriber.receive(0 if self.is_idle else conf.poll_interval)
+        except Unavailable:
+            self.allowance.give_back()
+            raise
+        if delivery is None:
+            self.allowance.give_back()
+        return delivery
+
+    def _consume(self, delivery: Delivery) -> None:
+        try:
+            self.consumer.consume(delivery)
+        except Unavailable:
+            self.allowance.give_back()
+            raise
+        self.allowance.settle()
+        if self.allowance.is_used_up:
+            self.stop.set()
+
+    def _stop_if_idle(self, is_idle: Callable[[], bool]) -> None:
+        # Asked in this order: a handler's events are in the outbox before it is settled, and a
+        # relayed row is in its queue before it is marked.
+        is_drained = self.subscriber.is_drained
+        if is_drained() and is_idle() and is_drained():
+            self.stop.set()
+
+
+class RelayLoop:
+    """A relay that works until told to stop, or until nothing is ready."""
+
+    def __init__(self, relay: Relay, stop: threading.Event, *, once: bool = False) -> None:
+        self.relay = relay
+        self.stop = stop
+        self.once = once
+        self.watch = OutageWatch(Relay)
+
+    def loop(self) -> None:
+        try:
+            self.watch.repeat(self._step, self.stop)
+        finally:
+            self.relay.close()
+
+    def _step(self) -> None:
+        close_broken_connections()
+        if self.relay.relay_once():
+            return
+        close_old_connections()
+        if self.once and self.relay.is_our_turn:
+            self.stop.set()
+        self.stop.wait(conf.poll_interval)
+
+
+def close_broken_connections() -> None:
+    """Close this thread's database connections that an error has left unusable."""
+    # Not close_old_connections(): with CONN_MAX_AGE at its default of 0 that would connect
+    # anew for each message. It is called when there is nothing to do.
+    for connection in connections.all(initialized_only=True):
+        if connection.errors_occurred:
+            connection.close_if_unusable_or_obsolete()
+
+
+def declare(transport: Transport, stop: threading.Event) -> None:
+    """Make this project's queues exist, waiting for the broker if need be."""
+    OutageWatch(Transport).succeed(lambda: transport.declare(queue_specs()), stop)
+
+
+def queue_specs() -> list[QueueSpec]:
+    """Return the queues that this project's subscriptions need."""
+    return [_spec(queue) for queue in registry.queues()]
+
+
+def _spec(queue: str) -> QueueSpec:
+    subscriptions = registry.on_queue(queue)
+    delays = {delay for each in subscriptions for delay in each.policy.delays}
+    return QueueSpec(
+        name=queue,
+        exchange=conf.events_exchange,
+        patterns=tuple(sorted({each.pattern for each in subscriptions})),
+        delays=tuple(sorted(delays | set(default_policy().delays))),
+    )

@@ -1,0 +1,120 @@
+"""The shop's processes: started together, watched, and always stopped."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+MANAGE = Path(__file__).resolve().parent.parent / "manage.py"
+#: Seconds from SIGTERM to SIGKILL.
+PATIENCE = 5
+TAIL = 15
+
+
+class DemoFailed(Exception):
+    """The demo cannot go on; its words are for the reader."""
+
+
+class Process:
+    """One management command; its output goes to a file."""
+
+    def __init__(self, directory: Path, *arguments: str) -> None:
+        self.name = arguments[0]
+        self.log = directory / f"{self.name}.log"
+        with self.log.open("wb") as stream:
+            # A session of its own: Ctrl-C reaches the demo only, which then stops it in order.
+            self._process = subprocess.Popen(
+                [sys.executable, str(MANAGE), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def tail(self) -> str:
+        lines = self.log.read_text(errors="replace").splitlines()
+        return "\n".join(f"    {line}" for line in lines[-TAIL:])
+
+    def refuse_end(self) -> None:
+        """Raise DemoFailed with the end of its log if it does not run any more."""
+        code = self._process.poll()
+        if code is not None:
+            raise DemoFailed(f"{self.name} ended with {code}. Its last lines:\n{self.tail}")
+
+    def terminate(self) -> None:
+        self._process.terminate()
+
+    def stop(self) -> None:
+        try:
+            self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+class Shop:
+    """The web server and the consumer with its relay."""
+
+    def __init__(self, directory: Path, port: int) -> None:
+        self.directory = directory
+        self.address = f"127.0.0.1:{port}"
+        self.processes: list[Process] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.address}/"
+
+    def start(self, *arguments: str) -> None:
+        self.processes.append(Process(self.directory, *arguments))
+
+    @property
+    def tails(self) -> str:
+        return "\n".join(f"{each.name} said last:\n{each.tail}" for each in self.processes)
+
+    def refuse_end(self) -> None:
+        for process in self.processes:
+            process.refuse_end()
+
+    def stop(self) -> None:
+        # A second signal must not leave a process behind; PATIENCE bounds the wait.
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            process.stop()
+
+
+@contextmanager
+def running_shop(directory: Path, port: int) -> Iterator[Shop]:
+    shop = Shop(directory, port)
+    try:
+        shop.start("runserver", "--noreload", shop.address)
+        shop.start("consume_events", "--with-relay")
+        yield shop
+    finally:
+        shop.stop()
+
+
+def free_port(preferred: int) -> int:
+    """Return *preferred* if nothing listens there, else a port that the system picks; 0: any."""
+    for port in (preferred, 0):
+        with socket.socket() as probe:
+            # As the web server does, or a connection that has just ended would be in the way.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return probe.getsockname()[1]
+    raise DemoFailed("There is no free port on 127.0.0.1.")

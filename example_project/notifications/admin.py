@@ -1,0 +1,12 @@
+"""Notifications in the admin."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+
+from notifications.models import Notification
+
+
+@admin.register(Notification)
+class NotificationAdmin(admin.ModelAdmin):
+    list_display = ("subject", "email", "written_at")

@@ -1,0 +1,12 @@
+"""The cards a visitor can pay with: each makes something else happen in billing."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class Card(models.TextChoices):
+    GOOD = "good", "Good card"
+    FLAKY = "flaky", "Flaky card: fails twice, then works"
+    LUNAR = "lunar", "Lunar card: fails while its provider is down"
+    INVALID = "invalid", "Invalid card: no use in trying again"

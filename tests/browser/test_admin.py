@@ -1,0 +1,77 @@
+"""The admin in a browser, under `Content-Security-Policy: default-src 'self'`."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_eventbus import publish
+from django_eventbus.models import DeadLetter
+from tests.shop.models import Effect
+
+# Pages look the same on every database, and a browser takes its time.
+pytestmark = pytest.mark.sqlite
+
+LIST = "/admin/eventbus/deadletter/"
+SCRIPT = "<script>alert(1)</script>"
+
+
+class Charge:
+    """Fails until it is mended."""
+
+    is_broken = True
+
+    def __call__(self, event) -> None:
+        if self.is_broken:
+            raise ValueError(f"the card is broken {SCRIPT}")
+        Effect.objects.create(event_id=event.meta.id, subscription="charge")
+
+
+@pytest.fixture
+def charge(bus) -> Charge:
+    charge = Charge()
+    bus.subscribe("order.*", name="charge", retry=["1s"], tries=2)(charge)
+    for number in range(3):
+        publish("order.placed", {"order_id": number, "note": SCRIPT}, headers={"tenant": SCRIPT})
+    bus.drain()
+    return charge
+
+
+def test_a_person_finds_redrives_and_sees_healed_what_failed(page, bus, charge):
+    charge.is_broken = False
+
+    page.goto(LIST)
+    page.get_by_label("Action:").select_option("redrive")
+    page.locator("#action-toggle").check()
+    page.locator("button[name=index]").click()
+    page.get_by_text("3 will be re-driven").wait_for()
+    page.get_by_role("button", name="Re-drive").click()
+    page.get_by_text("3 re-driven.").wait_for()
+    bus.drain()
+    page.reload()
+
+    assert page.get_by_text("healed in round 1").count() == 3
+    assert Effect.objects.count() == 3
+
+
+def test_every_page_fits_a_telephone(page, charge):
+    page.set_viewport_size({"width": 390, "height": 844})
+    letter = DeadLetter.objects.first()
+
+    for path in ("", f"{letter.pk}/change/", f"{letter.pk}/redrive/", f"{letter.pk}/discard/"):
+        page.goto(LIST + path)
+        width = page.evaluate("document.documentElement.scrollWidth")
+        assert width <= 390, path or "the list"
+
+
+def test_discard_asks_again_until_it_has_a_reason(page, charge):
+    letter = DeadLetter.objects.first()
+    page.goto(f"{LIST}{letter.pk}/change/")
+    page.get_by_role("link", name="Discard").click()
+    page.get_by_role("button", name="Discard").click()
+    page.get_by_text("This field is required.").wait_for()
+
+    page.get_by_label("Reason:").fill("A test order.")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+
+    page.get_by_text("discarded: A test order.").wait_for()

@@ -1,0 +1,134 @@
+"""Fixtures, and the choice of tests for the database of this pass."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.db import connection
+
+from tests import services
+from tests.bus import bus as bus
+from tests.bus import no_subscriptions as no_subscriptions
+from tests.processes import Manage
+
+NEEDS = "Not run, for want of "
+DATABASE_FIXTURES = {"db", "transactional_db", "django_db_setup"}
+
+
+@pytest.fixture
+def manage(transactional_db: None, tmp_path: Path) -> Iterator[Manage]:
+    """Run management commands as processes on the test's database; see tests/processes.py."""
+    starter = Manage(tmp_path)
+    try:
+        yield starter
+    finally:
+        starter.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_flush() -> None:
+    # After each test Django empties the tables. On PostgreSQL, TRUNCATE makes a new file for
+    # each table and index, which takes a hundred times as long as deleting a few rows.
+    if connection.vendor == "postgresql":
+        connection.ops.sql_flush = lambda style, tables, **options: [
+            f"DELETE FROM {connection.ops.quote_name(table)};" for table in tables
+        ]
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_url() -> str:
+    """The URL of the broker that the tests share: use names of your own on it."""
+    with skipped_if_missing():
+        return services.rabbitmq_url()
+
+
+@pytest.fixture
+def private_postgres() -> Iterator[services.PrivatePostgres]:
+    """A PostgreSQL that the test may stop, crash and restart."""
+    with skipped_if_missing(), services.private_postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def private_rabbitmq() -> Iterator[services.PrivateRabbitmq]:
+    """A RabbitMQ that the test may stop, kill and restart."""
+    with skipped_if_missing(), services.private_rabbitmq() as server:
+        yield server
+
+
+@contextmanager
+def skipped_if_missing() -> Iterator[None]:
+    """Skip the test when its service cannot be had; under CI the error stands."""
+    try:
+        yield
+    except services.ServiceMissing as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(f"{NEEDS}{error.name}: {error.reason}")
+
+
+@pytest.fixture(autouse=True)
+def _broker(request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("rabbitmq"):
+        request.getfixturevalue("rabbitmq_url")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep what this pass is for: the other database's pass runs the rest."""
+    # The long ones first, so that no worker is left alone with one of them at the end.
+    items.sort(key=lambda item: not item.path.match("tests/end_to_end/*"))
+    is_postgres = "postgresql" in settings.DATABASES["default"]["ENGINE"]
+    belongs = belongs_to_postgres if is_postgres else belongs_to_sqlite
+    deselected = [item for item in items if not belongs(item)]
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = [item for item in items if belongs(item)]
+
+
+def belongs_to_sqlite(item: pytest.Item) -> bool:
+    return item.get_closest_marker("postgres") is None
+
+
+def belongs_to_postgres(item: pytest.Item) -> bool:
+    """Tell whether a test has to run here too: what touches no database has run on SQLite."""
+    if item.get_closest_marker("sqlite"):
+        return False
+    touches = item.get_closest_marker("django_db") or item.get_closest_marker("postgres")
+    return bool(touches or DATABASE_FIXTURES & set(getattr(item, "fixturenames", ())))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say loudly what was not run, and leave the counts for tests/suite.py."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = [reason_of(report) for report in skipped]
+    missing = [reason.removeprefix(NEEDS) for reason in reasons if reason.startswith(NEEDS)]
+    if missing:
+        terminalreporter.section("NOT RUN", sep="!", red=True, bold=True)
+        for reason in sorted(set(missing)):
+            terminalreporter.line(f"{missing.count(reason)} tests, for want of {reason}")
+    if path := os.environ.get("EVENTBUS_TEST_REPORT"):
+        Path(path).write_text(json.dumps({**counts(terminalreporter), "missing": missing}))
+
+
+def reason_of(report: pytest.TestReport) -> str:
+    """Return why a test was skipped, as it was given to pytest.skip()."""
+    longrepr = report.longrepr
+    return longrepr[2].removeprefix("Skipped: ") if isinstance(longrepr, tuple) else ""
+
+
+def counts(terminalreporter: pytest.TerminalReporter) -> dict[str, int]:
+    session = terminalreporter.config.pluginmanager.get_plugin("session")
+    stats = {name: len(reports) for name, reports in terminalreporter.stats.items()}
+    return {
+        "passed": stats.get("passed", 0),
+        "failed": stats.get("failed", 0) + stats.get("error", 0),
+        "skipped": stats.get("skipped", 0) + stats.get("xfailed", 0),
+        "collected": session.testscollected,
+    }

@@ -1,0 +1,192 @@
+"""The example project and its demo, run as a reader runs them."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROJECT = ROOT / "example_project"
+
+STORY = (
+    r"order 1  billing +handled +on attempt 1",
+    r"order 2  billing +retrying +attempt 1 failed, again in 1s: CardTimeout",
+    r"order 2  billing +retrying +attempt 2 failed, again in 2s: CardTimeout",
+    r"order 2  billing +handled +on attempt 3",
+    r"order 3  billing +retrying +attempt 2 failed, again in 2s: ProviderDown",
+    r"order 3  billing +parked +on attempt 3: ProviderDown",
+    r"order 4  billing +given up +on attempt 1: InvalidCard",
+    r"order 3  billing +re-driven +to \S+billing only, by demo, round 1",
+    r"order 3  billing +healed +in round 1",
+    r"2 +flaky +handled, 3 attempts +handled, 1 attempt +handled, 1 attempt",
+    r"3 +lunar +healed, 4 attempts +handled, 1 attempt +handled, 1 attempt",
+    r"4 +invalid +parked, 1 attempt +handled, 1 attempt +handled, 1 attempt",
+    r"Checked: one effect or one open dead letter per order and app, never both",
+)
+
+Demo = subprocess.Popen[str]
+
+
+def test_the_demo_tells_every_stage_of_the_story_and_exits_0():
+    ended = run("demo.py")
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert not ended.stderr
+    assert "\033" not in ended.stdout
+    assert_told_in_order(ended.stdout)
+
+
+def test_the_demo_exits_1_when_an_order_does_not_come_out_as_told():
+    ended = run("demo.py", EVENTBUS_RETRY_DELAYS="1s")
+
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    assert "order 2 should be handled after 3 attempts, but is parked after 2" in ended.stderr
+
+
+def test_the_demo_exits_1_with_a_sentence_for_a_broker_that_it_does_not_know():
+    ended = run("demo.py", BROKER="pigeon://user:secret@loft")
+
+    assert ended.returncode == 1
+    assert "no transport 'pigeon'" in ended.stderr
+    assert "secret" not in ended.stdout + ended.stderr
+
+
+def test_the_demo_exits_1_with_the_last_lines_of_a_process_that_ended(demo: Demo):
+    web, consumer = started_processes(demo)
+
+    os.kill(consumer, signal.SIGKILL)
+    _, stderr = demo.communicate()
+
+    assert demo.returncode == 1
+    assert "consume_events ended with -9. Its last lines:" in stderr
+    assert not is_running(web)
+
+
+def test_a_demo_that_is_terminated_leaves_no_process_behind(demo: Demo):
+    processes = started_processes(demo)
+
+    demo.terminate()
+    demo.communicate()
+
+    assert demo.returncode == 128 + signal.SIGTERM
+    assert not any(map(is_running, processes))
+
+
+def test_on_a_terminal_the_demo_stays_up_until_ctrl_c():
+    terminal, end = pty.openpty()
+    with start(stdout=end, stderr=end, DEMO_ONCE="", EVENTBUS_RETRY_DELAYS="200ms,300ms") as demo:
+        os.close(end)
+        said = read_until("Ctrl-C stops", terminal)
+        page = fetch(re.search(r"The admin: +(\S+)", said)[1])
+        demo.send_signal(signal.SIGINT)
+
+    os.close(terminal)
+    assert "\033[32mhandled" in said
+    assert "Log in" in page
+    assert demo.returncode == 0
+    assert not any(map(is_running, process_ids(said)))
+
+
+@pytest.mark.parametrize("command", ["check", "makemigrations --check"])
+def test_the_example_project_passes(command: str):
+    ended = run("manage.py", *command.split())
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_the_settings_of_the_example_project_are_at_most_60_lines():
+    assert len((PROJECT / "shop" / "settings.py").read_text().splitlines()) <= 60
+
+
+@pytest.fixture
+def demo() -> Iterator[Demo]:
+    with start(stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+def start(stdout: int, stderr: int, **environment: str) -> Demo:
+    return subprocess.Popen(
+        [sys.executable, str(PROJECT / "demo.py")],
+        env=demo_environment(**environment),
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        text=True,
+    )
+
+
+def run(script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(PROJECT / script), *arguments],
+        env=demo_environment(**environment),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def demo_environment(**environment: str) -> dict[str, str]:
+    # Not measured: the shop shows the package, and other tests measure it.
+    kept = {name: value for name, value in os.environ.items() if name != "COVERAGE_PROCESS_CONFIG"}
+    return {
+        **kept,
+        "PYTHONPATH": str(ROOT),
+        "DJANGO_SETTINGS_MODULE": "shop.settings",
+        "DATABASE_URL": "sqlite:///:memory:",
+        "DEMO_ONCE": "1",
+        "BROKER": "",
+        "NO_COLOR": "",
+        **environment,
+    }
+
+
+def assert_told_in_order(said: str) -> None:
+    place = 0
+    for line in STORY:
+        found = re.compile(line).search(said, place)
+        assert found, f"{line!r} is not in, or not in its place in:\n{said}"
+        place = found.end()
+
+
+def started_processes(demo: Demo) -> list[int]:
+    lines = iter(demo.stdout.readline, "")
+    said = "".join(next(lines) for _ in range(3))
+    return process_ids(said)
+
+
+def process_ids(said: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\(process (\d+)\)", said)]
+
+
+def is_running(process_id: int) -> bool:
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def fetch(address: str) -> str:
+    browser = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with browser.open(address, timeout=10) as response:
+        return response.read().decode()
+
+
+def read_until(text: str, terminal: int) -> str:
+    said = ""
+    while text not in said:
+        said += os.read(terminal, 4096).decode()
+    return said

@@ -1,0 +1,28 @@
+"""Waiting for something to become true: the only place in the tests that sleeps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+Value = TypeVar("Value")
+
+
+def eventually(
+    condition: Callable[[], Value],
+    *,
+    timeout: float = 10,
+    message: str | Callable[[], str] = "",
+    interval: float = 0.05,
+) -> Value:
+    """Return the first true value of *condition*; fail once *timeout* seconds have passed."""
+    deadline = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() >= deadline:
+            said = message() if callable(message) else message
+            raise AssertionError(f"Not within {timeout} s. {said or f'Last value: {value!r}'}")
+        time.sleep(interval)

@@ -1,0 +1,76 @@
+"""Handlers that do what their event says; used by tests that run processes."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+from django_eventbus import GiveUp, RetryLater, subscribe
+from tests.helpers import eventually
+from tests.shop.models import Effect
+
+#: A delay that no tier has.
+ODD = 0.15
+
+
+def fail(event):
+    raise ValueError("told to fail")
+
+
+def fail_once(event):
+    if event.meta.attempt == 1:
+        raise ValueError("told to fail once")
+
+
+def give_up(event):
+    raise GiveUp("told to give up")
+
+
+def come_back(event):
+    if event.meta.attempt == 1:
+        raise RetryLater(after=ODD)
+
+
+def exit_at_once(event):
+    os._exit(7)
+
+
+def wait_for_file(event):
+    Path(event.payload["began"]).touch()
+    eventually(Path(event.payload["go_on"]).exists, timeout=60)
+
+
+def dawdle(event):
+    threading.Event().wait(0.02)
+
+
+ACTS = {
+    "dawdle": dawdle,
+    "ok": lambda event: None,
+    "fail": fail,
+    "fail once": fail_once,
+    "give up": give_up,
+    "come back": come_back,
+    "exit": exit_at_once,
+    "wait": wait_for_file,
+}
+
+
+@subscribe("act.*", queue="acts", name="shop.act", retry=["50ms", "100ms"])
+def act(event):
+    """Leave an effect, and do what the event says."""
+    Effect.objects.create(event_id=event.meta.id, subscription="shop.act")
+    ACTS[event.payload["do"]](event)
+
+
+@subscribe("act.*", queue="acts", name="shop.witness")
+def witness(event):
+    """Leave an effect, always: a sibling that nobody's failure may touch."""
+    Effect.objects.create(event_id=event.meta.id, subscription="shop.witness")
+
+
+@subscribe("count.*", queue="counts", name="shop.count")
+def count(event):
+    """Leave an effect."""
+    Effect.objects.create(event_id=event.meta.id, subscription="shop.count")

@@ -1,0 +1,135 @@
+"""The public names: what they are, and that they can be imported early."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from inspect import getdoc, signature
+from pathlib import Path
+
+import pytest
+
+import django_eventbus
+from django_eventbus import exceptions
+
+PACKAGE = Path(django_eventbus.__file__).parent
+PUBLIC = [
+    "Event", "GiveUp", "Meta", "ReceivedEvent", "RetryLater", "Skip", "TooEarly",
+    "publish", "publish_many", "subscribe",
+]  # fmt: skip
+
+#: Before django.setup(), without any settings: where a project's events and subscribers may be
+#: imported from.
+EARLY = """
+import django_eventbus as bus
+from django_eventbus import Event, GiveUp, RetryLater, Skip, TooEarly, subscribe
+from django.apps import apps
+from django.conf import settings
+
+class OrderPlaced(Event, type="order.placed"):
+    order_id: int
+
+@subscribe(OrderPlaced, retry=["1s"])
+def handler(event): ...
+
+assert "publish" in dir(bus)
+assert not apps.ready and not settings.configured
+"""
+
+#: An app that is loaded before ours, and whose models use publish().
+BEFORE_OURS = """
+import sys, types
+import django
+from django.conf import settings
+
+app = types.ModuleType("early"); app.__path__ = []; app.__file__ = "early/__init__.py"
+sys.modules["early"] = app
+settings.configure(
+    INSTALLED_APPS=["early", "django_eventbus"],
+    EVENTBUS={"SERVICE": "orders"},
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
+)
+
+class Models:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "early.models":
+            from importlib.util import spec_from_loader
+            return spec_from_loader(name, Models)
+    @staticmethod
+    def create_module(spec): ...
+    @staticmethod
+    def exec_module(module):
+        from django_eventbus import publish, publish_many
+        module.publish = publish
+
+sys.meta_path.insert(0, Models)
+django.setup()
+assert sys.modules["early.models"].publish is sys.modules["django_eventbus.outbox"].publish
+"""
+
+
+def run(code: str) -> str:
+    """Run *code* in a Python of its own; return what it complained of."""
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=PACKAGE.parent, check=False)
+    return done.stderr
+
+
+def test_the_public_names_are_these():
+    assert django_eventbus.__all__ == PUBLIC
+    assert set(PUBLIC) <= set(dir(django_eventbus))
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_can_be_had_and_says_what_it_is_for(name):
+    assert getdoc(getattr(django_eventbus, name))
+
+
+def test_an_unknown_name_is_an_attribute_error_like_anywhere_else():
+    with pytest.raises(AttributeError, match="module 'django_eventbus' has no attribute 'emit'"):
+        _ = django_eventbus.emit
+
+
+def test_events_and_subscribers_can_be_written_before_django_is_set_up():
+    assert run(EARLY) == ""
+
+
+def test_an_app_that_is_loaded_before_ours_can_import_publish_in_its_models():
+    assert run(BEFORE_OURS) == ""
+
+
+def test_publish_takes_what_its_documentation_says():
+    options = ["key", "delay", "headers", "correlation_id", "using"]
+
+    assert list(signature(django_eventbus.publish).parameters) == ["event", "payload", *options]
+    assert list(signature(django_eventbus.publish_many).parameters) == ["events", *options]
+
+
+def test_subscribe_takes_what_its_documentation_says():
+    assert list(signature(django_eventbus.subscribe).parameters) == [
+        "pattern", "queue", "name", "aliases", "retry", "tries", "retry_on", "park_on", "skip_on",
+        "atomic", "using",
+    ]  # fmt: skip
+
+
+def error_classes() -> list[type[Exception]]:
+    return [
+        each
+        for each in vars(exceptions).values()
+        if isinstance(each, type) and each.__module__ == exceptions.__name__
+    ]
+
+
+def test_every_error_is_one_tree_and_the_tree_is_drawn():
+    for each in error_classes():
+        assert issubclass(each, exceptions.EventBusError)
+        assert f" {each.__name__}" in f" {exceptions.__doc__}".replace("\n", " ")
+
+
+def test_every_module_that_says_anything_begins_with_what_it_is_for():
+    for path in PACKAGE.rglob("*.py"):
+        source = path.read_text()
+        is_told = bool(ast.get_docstring(ast.parse(source)))
+        assert is_told or not source.strip() or "migrations" in path.parts, path

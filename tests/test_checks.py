@@ -1,0 +1,274 @@
+"""The system checks: an id, a sentence, and a remedy for each."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import pytest
+from django.core import checks as django_checks
+from django.core.management import call_command
+from django.core.management.base import SystemCheckError
+from django.db import connections
+from django.db.backends.dummy.base import DatabaseWrapper as DummyDatabase
+from django.db.backends.sqlite3.base import DatabaseWrapper as SqliteDatabase
+from django.test import override_settings
+
+from django_eventbus import Event, checks, subscribe
+
+SECRET = "hunter2"
+GOOD_OPTIONS = {"transaction_mode": "IMMEDIATE", "init_command": "PRAGMA journal_mode=WAL;"}
+
+pytestmark = pytest.mark.usefixtures("no_subscriptions")
+
+
+class MySQL(DummyDatabase):
+    """As Django's own, which cannot be imported without its driver."""
+
+    vendor = "mysql"
+    display_name = "MySQL"
+
+
+class Untyped(Event):
+    pass
+
+
+def found(**given):
+    """Return what the checks find, by id."""
+    with override_settings(EVENTBUS={"SERVICE": "orders", **given}):
+        return {message.id: message for message in checks.problems()}
+
+
+def subscribed(pattern="order.placed", **options):
+    @subscribe(pattern, **options)
+    def handler(event):
+        """Never run."""
+
+
+@contextmanager
+def database(alias, wrapper, **settings):
+    """Have one more database, without connecting to it."""
+    connections.settings[alias] = {**connections.settings["default"], **settings}
+    connections[alias] = wrapper(connections.settings[alias], alias)
+    try:
+        yield
+    finally:
+        del connections[alias]
+        del connections.settings[alias]
+
+
+def test_a_plain_project_passes():
+    subscribed()
+
+    assert found() == {}
+
+
+def test_the_checks_run_with_djangos_own():
+    with override_settings(EVENTBUS={}):
+        messages = django_checks.run_checks(tags=[checks.TAG])
+
+    assert [message.id for message in messages] == ["eventbus.E001"]
+
+
+@override_settings(EVENTBUS={"SERVICE": "orders", "LAESE": 1})
+def test_manage_py_check_fails_with_the_id_and_the_hint():
+    with pytest.raises(SystemCheckError, match=r"(?s)eventbus.E002.*Did you mean LEASE\?"):
+        call_command("check", tags=[checks.TAG])
+
+
+@pytest.mark.parametrize("given", [{}, {"LEASE": "1m"}])
+def test_a_missing_service_is_an_error_with_an_example(given, settings):
+    settings.EVENTBUS = given
+
+    (problem,) = checks.problems()
+
+    assert problem.id == "eventbus.E001"
+    assert "EVENTBUS = {'SERVICE': 'orders'}" in problem.hint
+
+
+@pytest.mark.parametrize("given", [None, "orders", []])
+def test_a_setting_that_is_no_dict_is_one_error_with_an_example(given, settings):
+    settings.EVENTBUS = given
+
+    (problem,) = checks.problems()
+
+    assert problem.id == "eventbus.E001"
+    assert "EVENTBUS = {'SERVICE': 'orders'}" in problem.hint
+
+
+def test_an_unknown_key_is_an_error_with_a_guess():
+    problem = found(BROKER="database://")["eventbus.E002"]
+
+    assert problem.msg == "EVENTBUS has an unknown key 'BROKER'."
+    assert problem.hint == "Did you mean BROKER_URL?"
+
+
+def test_an_unknown_key_like_no_other_is_an_error_with_all_keys():
+    assert "SERVICE, SHARDS" in found(QQQQ=1)["eventbus.E002"].hint
+
+
+@pytest.mark.parametrize("given", [{"LEASE": "soon"}, {"TRIES": "many"}])
+def test_a_value_of_the_wrong_kind_is_an_error_that_names_its_key(given):
+    (key,) = given
+
+    problems = found(**given)
+
+    assert list(problems) == ["eventbus.E003"]
+    assert key in problems["eventbus.E003"].msg
+    assert f"leave {key} out" in problems["eventbus.E003"].hint
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        (5, "eventbus.E003"),
+        (f"amqp:{SECRET}@host", "eventbus.E003"),
+        (f"me:{SECRET}@host://", "eventbus.E003"),
+        (f"kafka://me:{SECRET}@host", "eventbus.E005"),
+        (f"database://me:{SECRET}@host/", "eventbus.E005"),
+        ("database://nowhere", "eventbus.E005"),
+    ],
+)
+def test_a_bad_broker_url_is_one_error_that_never_repeats_its_password(url, expected):
+    problems = found(BROKER_URL=url)
+
+    assert list(problems) == [expected]
+    assert problems[expected].hint
+    assert SECRET not in str(problems[expected]) + repr(problems[expected])
+
+
+LIMIT = 255 - len(".retry.3153600000000ms")
+
+
+@pytest.mark.parametrize(
+    ("given", "queue"),
+    [({"SERVICE": "x" * 250}, ""), ({"NAMESPACE": "x" * 250}, ""), ({}, "x" * 220)],
+)
+def test_a_name_over_the_brokers_limit_is_an_error(given, queue):
+    subscribed(queue=queue)
+
+    assert "Shorten SERVICE, NAMESPACE or the queue=" in found(**given)["eventbus.E004"].hint
+
+
+def test_a_long_service_is_an_error_even_where_nothing_subscribes():
+    assert "eventbus.E004" in found(SERVICE="x" * 256)
+
+
+def test_a_queue_name_may_be_as_long_as_its_longest_tier_lets_it():
+    prefix = len("default.orders.")
+    subscribed(queue="x" * (LIMIT - prefix), name="fits")
+    assert found() == {}
+
+    subscribed(queue="x" * (LIMIT - prefix + 1), name="does not")
+    assert list(found()) == ["eventbus.E004"]
+
+
+@pytest.mark.parametrize("options", [{"name": "ä" * 128}, {"pattern": "a." * 128}])
+def test_a_subscription_name_or_pattern_over_255_bytes_is_an_error(options):
+    subscribed(**options)
+
+    assert "shorter name= or pattern" in found()["eventbus.E004"].hint
+
+
+@pytest.mark.parametrize("queue", ["dlq", "retry", "a.b", "retry.30s", "a b", "ä", "a\x00"])
+def test_a_queue_name_that_is_no_word_or_the_bus_s_own_is_an_error(queue):
+    subscribed(queue=queue)
+
+    assert "Choose another name" in found()["eventbus.E010"].hint
+
+
+@pytest.mark.parametrize(
+    "others",
+    [{"name": "charge"}, {"name": "bill", "aliases": ["charge"]}],
+)
+def test_two_subscriptions_of_one_name_are_an_error(others):
+    subscribed(name="charge")
+    subscribed(**others)
+
+    problem = found()["eventbus.E006"]
+
+    assert problem.msg == "2 subscriptions are called 'charge'."
+    assert "name= of its own" in problem.hint
+
+
+def test_an_alias_that_is_its_own_name_collides_with_nothing():
+    subscribed(name="charge", aliases=["charge", "bill", "bill"])
+
+    assert found() == {}
+
+
+@pytest.mark.parametrize("pattern", ["", Untyped])
+def test_a_subscription_to_nothing_is_an_error(pattern):
+    subscribed(pattern)
+
+    assert "'order.placed', 'order.*', or an Event class" in found()["eventbus.E007"].hint
+
+
+def test_an_unknown_database_is_an_error():
+    subscribed(using="nowhere")
+
+    assert "'nowhere'" in found()["eventbus.E008"].msg
+    assert "using=" in found()["eventbus.E008"].hint
+
+
+def test_mysql_is_an_error():
+    subscribed(using="mysql")
+
+    with database("mysql", MySQL, ENGINE="django.db.backends.mysql"):
+        problem = found()["eventbus.E009"]
+
+    assert problem.msg == "The database 'mysql' is MySQL, which django_eventbus does not support."
+    assert "PostgreSQL" in problem.hint
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"transaction_mode": "IMMEDIATE"},
+        {"init_command": "PRAGMA journal_mode=WAL;"},
+        {**GOOD_OPTIONS, "transaction_mode": "DEFERRED"},
+        {**GOOD_OPTIONS, "transaction_mode": None},
+    ],
+)
+def test_sqlite_without_wal_and_immediate_is_a_warning_with_the_options(options):
+    subscribed(using="lite")
+
+    with database("lite", SqliteDatabase, OPTIONS=options):
+        problem = found()["eventbus.W001"]
+
+    assert problem.level == django_checks.WARNING
+    assert "'transaction_mode': 'IMMEDIATE'" in problem.hint
+
+
+def test_sqlite_with_wal_and_immediate_in_any_case_passes():
+    subscribed(using="lite")
+    options = {"transaction_mode": "immediate", "init_command": "pragma journal_mode=wal"}
+
+    with database("lite", SqliteDatabase, OPTIONS=options):
+        assert found() == {}
+
+
+def test_a_wrong_service_is_not_told_to_leave_it_to_a_default_that_there_is_not():
+    assert "Name this service" in found(SERVICE="two words")["eventbus.E003"].hint
+
+
+@pytest.mark.parametrize("pattern", ["order placed", "order.*d", "order..placed", ".", ""])
+def test_a_pattern_that_could_never_match_is_an_error(no_subscriptions, pattern):
+    subscribe(pattern, name="hopeful")(print)
+
+    assert "'hopeful'" in found()["eventbus.E007"].msg
+
+
+async def coroutine(event):
+    """Never run by a call."""
+
+
+def generator(event):
+    yield event
+
+
+@pytest.mark.parametrize("handler", [coroutine, generator])
+def test_a_handler_that_a_call_does_not_run_is_an_error(no_subscriptions, handler):
+    subscribe("order.placed", name="lazy")(handler)
+
+    assert "Write it with def" in found()["eventbus.E011"].hint

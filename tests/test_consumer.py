@@ -1,0 +1,255 @@
+"""Deliveries that reach no subscription, outages, and the ack that comes last."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_eventbus import publish, signals
+from django_eventbus.conf import conf
+from django_eventbus.consumer import Consumer
+from django_eventbus.exceptions import BrokerUnavailable, DatabaseUnavailable
+from django_eventbus.messages import RETRY_COUNT, SUBSCRIPTION
+from django_eventbus.models import DeadLetter, InboxRecord, QueuedMessage
+from django_eventbus.outcomes import Duplicate, Handled, Park, Retry, Skipped
+from django_eventbus.redrive import redrive
+from django_eventbus.transports.contract import Refused
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def with_settings(settings, **changes):
+    settings.EVENTBUS = {**settings.EVENTBUS, **changes}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"body": b"\xff\xfe not json"}, "the body is not JSON"),
+        ({"body": b""}, "the body is not JSON"),
+        ({"body": b'{"a": NaN}'}, "the body is not JSON"),
+        ({"body": b"[" * 100_000 + b"]" * 100_000}, "nested too deeply"),
+        ({"body": b"9" * 5000}, "the body is not JSON"),
+        ({"id": ""}, "no message_id"),
+        ({"type": ""}, "no usable type"),
+        ({"content_type": "image/png"}, "the content type is image/png"),
+    ],
+)
+def test_what_cannot_be_decoded_is_parked_once_with_its_exact_bytes(bus, changes, reason):
+    bus.subscribe("#")(lambda event: None)
+    message = bus.put(**changes)
+    bus.put(message)
+
+    bus.consume()
+    bus.consume()
+
+    assert bytes(bus.letter.body) == message.body
+    assert bus.letter.kind == "undecodable"
+    assert reason in bus.letter.error
+    assert not QueuedMessage.objects.exists()
+
+
+def test_the_message_after_an_undecodable_one_is_handled(bus):
+    bus.subscribe("#")(lambda event: None)
+    bus.put(body=b"{")
+    bus.put()
+
+    bus.consume()
+
+    assert bus.consume() == [Handled()]
+
+
+def test_an_undecodable_message_that_can_be_read_after_a_re_drive_heals(bus, settings):
+    bus.subscribe("#", name="all")(lambda event: None)
+    with_settings(settings, MAX_BODY_BYTES=10)
+    bus.put(body=b'{"long": "too long"}')
+    bus.consume()
+    with_settings(settings, MAX_BODY_BYTES=1000)
+
+    redrive([bus.letter.pk], by="tester", using="default")
+    bus.drain()
+
+    assert bus.letter.state == "healed"
+    assert InboxRecord.objects.get().state == "handled"
+
+
+def test_a_message_without_an_id_gets_one_that_its_re_drive_carries(bus):
+    ran = []
+    bus.subscribe("#")(lambda event: ran.append(event.meta.id))
+    bus.put(id="")
+    bus.consume()
+
+    redrive([bus.letter.pk], by="tester", using="default")
+    bus.drain()
+
+    assert ran == [bus.letter.message_id]
+    assert bus.letter.message_id.startswith("sha256:")
+    assert bus.letter.state == "healed"
+
+
+def test_what_nothing_subscribes_to_goes_through_the_tiers_and_is_parked(bus, settings):
+    with_settings(settings, RETRY_DELAYS=["1s", "2s"])
+    bus.subscribe("order.*")(lambda event: None)
+    bus.put(type="invoice.sent")
+
+    outcomes = []
+    for _ in range(3):
+        bus.pass_time()
+        outcomes += bus.consume()
+
+    assert [type(each) for each in outcomes] == [Retry, Retry, Park]
+    assert (bus.letter.kind, bus.letter.subscription) == ("unmatched", "")
+    assert "nothing on" in bus.letter.error
+
+
+def test_a_rolling_deploy_heals_what_was_unmatched(bus):
+    bus.subscribe("order.*")(lambda event: None)
+    bus.put(type="invoice.sent")
+    bus.consume()
+
+    bus.subscribe("invoice.*")(lambda event: None)
+    bus.pass_time()
+
+    assert bus.consume() == [Handled()]
+
+
+def test_unmatched_is_ignored_if_the_settings_say_so(bus, settings):
+    with_settings(settings, UNMATCHED="ignore")
+    bus.subscribe("order.*")(lambda event: None)
+    bus.put(type="invoice.sent")
+
+    assert isinstance(bus.consume()[0], Skipped)
+    assert not DeadLetter.objects.exists()
+
+
+def test_an_unmatched_re_drive_that_finds_its_subscription_heals(bus, settings):
+    with_settings(settings, RETRY_DELAYS=[], TRIES=1)
+    bus.subscribe("order.*")(lambda event: None)
+    bus.put(type="invoice.sent")
+    bus.consume()
+    bus.subscribe("invoice.*", name="invoices")(lambda event: None)
+
+    redrive([bus.letter.pk], by="tester", using="default")
+    bus.drain()
+
+    assert bus.letter.state == "healed"
+
+
+def test_a_copy_for_a_subscription_that_is_gone_is_parked_under_its_name(bus, settings):
+    with_settings(settings, TRIES=1)
+    bus.subscribe("order.*", name="present")(lambda event: None)
+
+    bus.put(headers={SUBSCRIPTION: "gone"})
+    bus.consume()
+
+    assert (bus.letter.subscription, bus.letter.kind) == ("gone", "unmatched")
+    assert "there is no subscription 'gone'" in bus.letter.error
+
+
+def test_an_unknown_version_is_retried_and_an_invalid_payload_parked_at_once(bus):
+    from django_eventbus import Event
+
+    class Counted(Event, type="counted"):
+        number: int
+
+    bus.subscribe(Counted, name="counting")(lambda event: None)
+    bus.put(type="counted", body=b'{"number": 1}', headers={"eventbus-version": 2})
+    bus.put(type="counted", body=b'{"number": "one"}')
+
+    assert bus.consume() == [Retry(delay=30.0)]
+    assert isinstance(bus.consume()[0], Park)
+    assert bus.letter.kind == "invalid"
+    assert "$.number" in bus.letter.error
+
+
+class RefusingPublisher:
+    """A publisher whose broker is away."""
+
+    def publish(self, batch):
+        return [Refused(reason="full") for _ in batch]
+
+    def close(self):
+        pass
+
+
+def test_a_retry_that_is_not_confirmed_is_not_acked(bus):
+    @bus.subscribe("order.*")
+    def failing(event):
+        raise ValueError("no")
+
+    bus.put()
+    delivery = bus.receive()
+    consumer = Consumer(RefusingPublisher())
+
+    with pytest.raises(BrokerUnavailable):
+        consumer.consume(delivery)
+
+    assert bus.consume() == [Duplicate(state="retrying", attempt=1, delay=30.0)]
+    waiting = QueuedMessage.objects.get()
+    assert waiting.headers[RETRY_COUNT] == 1
+
+
+class GoneDelivery:
+    """A delivery whose broker does not even take it back."""
+
+    def __init__(self, delivery):
+        self.message, self.queue = delivery.message, delivery.queue
+        self.is_redelivered = False
+
+    def release(self, after=0):
+        raise DatabaseUnavailable("gone")
+
+
+def test_a_delivery_that_cannot_be_returned_comes_back_by_itself(bus):
+    @bus.subscribe("order.*")
+    def failing(event):
+        raise ValueError("no")
+
+    bus.put()
+    consumer = Consumer(RefusingPublisher())
+
+    with pytest.raises(BrokerUnavailable):
+        consumer.consume(GoneDelivery(bus.receive()))
+
+
+def test_every_outcome_is_announced_and_a_receiver_that_raises_changes_nothing(bus):
+    heard = []
+
+    def receiver(signal, meta, **kwargs):
+        heard.append(meta.subscription)
+        raise RuntimeError("a receiver's own trouble")
+
+    bus.subscribe("order.*", name="billing")(lambda event: None)
+    signals.event_handled.connect(receiver)
+    try:
+        bus.put()
+        outcomes = bus.consume()
+    finally:
+        signals.event_handled.disconnect(receiver)
+
+    assert outcomes == [Handled()]
+    assert heard == ["billing"]
+
+
+def test_a_subscription_by_the_routing_key_matches_a_foreign_type(bus):
+    ran = []
+    bus.subscribe("orders.#")(lambda event: ran.append(event.type))
+
+    bus.put(type="OrderPlaced", routing_key="orders.placed")
+    bus.consume()
+
+    assert ran == ["OrderPlaced"]
+
+
+def test_events_published_in_a_handler_name_their_cause(bus):
+    metas = []
+
+    @bus.subscribe("order.placed", name="first")
+    def first(event):
+        publish("order.billed", {})
+
+    bus.subscribe("order.billed", name="second")(lambda event: metas.append(event.meta))
+    cause = str(publish("order.placed", {}, correlation_id="trail"))
+    bus.drain()
+
+    assert (metas[0].causation_id, metas[0].correlation_id) == (cause, "trail")
+    assert metas[0].source == conf.service

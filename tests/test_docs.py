@@ -1,0 +1,512 @@
+"""The docs are true: their code runs, their tables are the code's, their links lead somewhere."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandParser, load_command_class
+from django.core.management.base import BaseCommand
+from django.db.models import TextChoices
+from django.dispatch import Signal
+
+import django_eventbus
+from django_eventbus import Meta, exceptions, messages, models, signals
+from django_eventbus.conf import SETTINGS
+from tests.helpers import eventually
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "django_eventbus"
+DOCS = ROOT / "docs"
+README = ROOT / "README.md"
+TUTORIAL = DOCS / "tutorial.md"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+HOW_TO = sorted((DOCS / "how-to").glob("*.md"))
+COMMANDS_PAGE = DOCS / "reference/commands.md"
+COMMANDS = ("consume_events", "prune_events", "relay_events")
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PRESS = "<!-- the test presses them here -->"
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [code for found, code in FENCE.findall(page.read_text()) if found == language]
+
+
+def prose(page: Path) -> str:
+    return FENCE.sub("", page.read_text())
+
+
+def rows(page: Path, heading: str = "") -> list[list[str]]:
+    """Return the cells of every table of the page, or of one section of it, without headers."""
+    text = section(page, heading) if heading else page.read_text()
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    headers = {index - 1 for index, line in enumerate(lines) if re.match(r"\|\s*-", line)}
+    return [
+        row
+        for index, row in enumerate(cells)
+        if index not in headers and not lines[index].startswith(("|-", "| -"))
+    ]
+
+
+def section(page: Path, heading: str) -> str:
+    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", page.read_text(), re.M | re.S)
+    assert found, f"{name_of(page)} has no section {heading!r}"
+    return found[1]
+
+
+def first_column(page: Path, heading: str = "") -> list[str]:
+    return [row[0].strip("`") for row in rows(page, heading)]
+
+
+def sources() -> dict[Path, str]:
+    found = PACKAGE.rglob("*.py")
+    return {path: path.read_text() for path in found if "migrations" not in path.parts}
+
+
+# Form: sizes, links, and the names that the docs refer to.
+
+
+@pytest.mark.parametrize(("page", "limit"), [("README.md", 120), ("CONTRIBUTING.md", 80)])
+def test_the_first_pages_are_short(page: str, limit: int):
+    assert len((ROOT / page).read_text().splitlines()) <= limit
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_link_leads_somewhere(page: Path):
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if link.startswith("https://"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{link} leads nowhere"
+        assert not anchor or anchor in anchors(target), f"{link} has no such heading"
+
+
+def anchors(page: Path) -> set[str]:
+    """Return what GitHub makes of the headings."""
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.replace(" ", "-") for heading in plain}
+
+
+def test_every_page_is_reached_from_the_index():
+    linked = set(re.findall(r"\]\(([^)#\s]+\.md)", (DOCS / "index.md").read_text()))
+
+    assert linked >= {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} - {"index.md"}
+
+
+def test_every_test_that_the_docs_name_exists():
+    for page in PAGES:
+        for path, test in re.findall(r"(tests/[\w/]+\.py)::(test_\w+)", page.read_text()):
+            assert f"def {test}(" in (ROOT / path).read_text(), f"{name_of(page)}: {test}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_command_line_is_one_that_the_command_takes(page: Path):
+    for name, rest in re.findall(r"manage\.py (\w+_events)([^\n`]*)", page.read_text()):
+        assert name in COMMANDS
+        parser_of(name).parse_args(shlex.split(rest, comments=True))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_block_of_python_is_python(page: Path):
+    for block in blocks(page, "python"):
+        ast.parse(block)
+
+
+# Reference: the tables are the code's.
+
+
+def test_the_table_of_settings_is_the_code_s():
+    table = rows(DOCS / "reference/settings.md", "Keys")
+    documented = {key.strip("`"): default.strip("`") for key, default, _ in table}
+
+    required = documented.pop("SERVICE")
+    defaults = {key: ast.literal_eval(default) for key, default in documented.items()}
+
+    assert required == "required"
+    assert defaults == {
+        key: list(setting.default) if isinstance(setting.default, tuple) else setting.default
+        for key, setting in SETTINGS.items()
+        if key != "SERVICE"
+    }
+
+
+def test_the_table_of_checks_is_the_code_s():
+    ids = set(re.findall(r'id="(eventbus\.\w+)"', (PACKAGE / "checks.py").read_text()))
+
+    documented = first_column(DOCS / "reference/checks.md")
+
+    assert sorted(documented) == sorted(ids)
+
+
+def parser_of(command: str) -> CommandParser:
+    return load_command_class("django_eventbus", command).create_parser("manage.py", command)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_options_of_each_command_are_its_parser_s(command: str):
+    of_every_command = options(BaseCommand().create_parser("manage.py", command))
+
+    documented = [each.split()[0] for each in first_column(COMMANDS_PAGE, command)]
+
+    own = [each for each in options(parser_of(command)) if each not in of_every_command]
+    assert documented == own
+
+
+def options(parser: CommandParser) -> list[str]:
+    return [option for action in parser._actions for option in action.option_strings]
+
+
+def test_every_command_is_documented():
+    assert sorted(COMMANDS) == sorted(
+        path.stem for path in (PACKAGE / "management/commands").glob("[a-z]*.py")
+    )
+
+
+def test_every_public_name_is_documented():
+    page = DOCS / "reference/api.md"
+
+    assert sorted(first_column(page, "Names")) == sorted(django_eventbus.__all__)
+    documented = first_column(page, "Meta")
+    assert documented == [*(field.name for field in fields(Meta)), "is_last"]
+
+
+@pytest.mark.parametrize("name", ["publish", "publish_many", "subscribe"])
+def test_every_signature_is_documented(name: str):
+    page = section(DOCS / "reference/api.md", f"{name}()")
+    documented = ast.parse(FENCE.search(page)[2]).body[0].args
+
+    signature = inspect.signature(getattr(django_eventbus, name))
+    by_place = [each for each in signature.parameters.values() if each.kind != each.KEYWORD_ONLY]
+    by_name = [each for each in signature.parameters.values() if each.kind == each.KEYWORD_ONLY]
+
+    assert [each.arg for each in documented.args] == [each.name for each in by_place]
+    assert [each.arg for each in documented.kwonlyargs] == [each.name for each in by_name]
+    defaults = [ast.literal_eval(each) for each in documented.kw_defaults]
+    assert defaults == [each.default for each in by_name]
+
+
+def test_every_error_is_documented():
+    own = {name for name, each in vars(exceptions).items() if is_own_error(each)}
+
+    assert set(first_column(DOCS / "reference/errors.md")) == own
+    (tree,) = blocks(DOCS / "reference/errors.md", "text")
+    assert set(re.findall(r"\w+", tree)) == own
+
+
+def is_own_error(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, exceptions.EventBusError)
+
+
+def test_every_signal_is_documented():
+    own = [name for name, each in vars(signals).items() if isinstance(each, Signal)]
+
+    assert first_column(DOCS / "reference/signals.md") == own
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        models.OutboxEvent.State,
+        models.InboxRecord.State,
+        models.DeadLetter.State,
+        models.DeadLetter.Kind,
+    ],
+    ids=lambda choices: choices.__qualname__,
+)
+def test_every_state_is_documented(choices: type[TextChoices]):
+    documented = first_column(DOCS / "reference/models.md", choices.__qualname__)
+
+    assert documented == choices.values
+
+
+def test_every_header_is_documented():
+    constants = {name: each for name, each in vars(messages).items() if name.isupper()}
+    own = {each for each in constants.values() if isinstance(each, str)}
+
+    assert set(first_column(DOCS / "reference/wire-format.md", "Headers")) == own
+
+
+# Logs and errors: what the docs quote is what the code says.
+
+
+def said() -> set[str]:
+    """Return every text of the package, with … for what is filled in."""
+    return {text for source in sources().values() for text in texts(ast.parse(source))}
+
+
+def texts(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(part.value if is_text(part) else "…" for part in node.values)
+        elif is_text(node):
+            yield re.sub(r"%[.\d]*[sdf]", "…", node.value)
+
+
+def is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def logged() -> Iterator[str]:
+    """Return the template of every log line of the package."""
+    levels = ("info", "warning", "error", "critical", "exception", "debug")
+    for source in sources().values():
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in levels:
+                yield ast.literal_eval(node.args[0])
+
+
+def test_every_log_line_is_documented():
+    page = DOCS / "how-to/monitor.md"
+
+    assert sorted(first_column(page, "Log lines")) == sorted(logged())
+
+
+def test_every_symptom_is_something_that_the_code_says():
+    page = DOCS / "troubleshooting.md"
+    known = said()
+
+    for symptom in re.findall(r"^## `(.+)`$", page.read_text(), re.MULTILINE):
+        assert any(symptom in text for text in known), symptom
+
+
+# Guarantees: each point where a process can die is there, with a test.
+
+
+def test_every_point_between_two_steps_is_in_the_guarantees_with_its_test():
+    named = {each for text in sources().values() for each in re.findall(r'audit\("([^"]+)"', text)}
+    crashes = rows(DOCS / "explanation/guarantees.md", "When a process dies")
+
+    assert sorted(row[0].strip("`") for row in crashes) == sorted(named)
+    for point, *_, test in crashes:
+        assert "::test_" in test, point
+
+
+def test_every_promise_names_its_tests():
+    promises = re.findall(
+        r"^### \d\. .+?(?=^##|\Z)",
+        (DOCS / "explanation/guarantees.md").read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
+
+    assert len(promises) == 6
+    assert all("::test_" in promise for promise in promises)
+
+
+# Code: the tutorial, the first screen of the README, and the how-to pages run.
+
+
+class Terminals:
+    """The reader's terminals: one for commands, one for the worker."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.worker: subprocess.Popen[bytes] | None = None
+        self.log = directory.parent / "worker.log"
+        self.seen = 0
+
+    @property
+    def environment(self) -> dict[str, str]:
+        hidden = ("DJANGO_SETTINGS_MODULE", "EVENTBUS_", "COVERAGE_PROCESS_CONFIG")
+        kept = {name: each for name, each in os.environ.items() if not name.startswith(hidden)}
+        return {**kept, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+
+    def type(self, block: str) -> None:
+        """Run the commands of a console block, and compare what they say."""
+        for part in re.split(r"^(?=\$ |\^C)", block, flags=re.MULTILINE):
+            line, _, expected = part.partition("\n")
+            if line == "^C":
+                self.interrupt()
+            elif "consume_events" in line:
+                self.start(line)
+                self.read(expected)
+            elif line:
+                assert re.fullmatch(pattern(expected), self.run(line)), line
+
+    def run(self, line: str) -> str:
+        ended = subprocess.run(
+            self.command(line),
+            cwd=self.directory,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert ended.returncode == 0, f"{line}\n{ended.stdout}{ended.stderr}"
+        return ended.stdout.strip()
+
+    def command(self, line: str) -> list[str]:
+        words = shlex.split(line.removeprefix("$ "))
+        variables = [word for word in words if re.match(r"[A-Z_]+=", word)]
+        assert words[len(variables)] == "python", line
+        return ["env", *variables, sys.executable, *words[len(variables) + 1 :]]
+
+    def start(self, line: str) -> None:
+        self.seen = 0
+        with self.log.open("wb") as log:
+            self.worker = subprocess.Popen(
+                self.command(line),
+                cwd=self.directory,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def read(self, expected: str) -> None:
+        """Wait until the worker has said every line; two threads may say them in any order."""
+        ends = [self.end_of(pattern(line)) for line in expected.splitlines()]
+        self.seen = max(ends, default=self.seen)
+
+    def end_of(self, line: str) -> int:
+        found = eventually(
+            lambda: re.compile(line).search(self.log.read_text(), self.seen),
+            timeout=20,
+            message=lambda: f"{line!r} is not in:\n{self.log.read_text()}",
+        )
+        return found.end()
+
+    def interrupt(self) -> None:
+        assert self.worker
+        self.worker.send_signal(signal.SIGINT)
+        assert self.worker.wait(20) == 0, self.log.read_text()
+
+    def close(self) -> None:
+        if self.worker and self.worker.poll() is None:
+            self.worker.kill()
+            self.worker.wait()
+
+
+def pattern(expected: str) -> str:
+    return re.escape(expected.strip()).replace("…", ".*?")
+
+
+def write(directory: Path, block: str) -> Path:
+    """Write a block into the file that its first line names; return the file."""
+    line, _, code = block.partition("\n")
+    name, added, _ = line.removeprefix("# ").partition(", at the end")
+    path = directory / name
+    path.write_text(path.read_text() + code if added else code)
+    return path
+
+
+def is_file(block: str) -> bool:
+    return bool(re.match(r"# [\w/]+\.py(, at the end)?\n", block))
+
+
+PRESS_SCRIPT = """
+import re
+from html import unescape
+from django.test import Client
+
+client = Client(SERVER_NAME="localhost")
+assert client.login(username="ada", password="tutorial")
+listed = client.get("/admin/eventbus/deadletter/").content.decode()
+assert "Re-drive dead letters" in listed
+ticked = re.findall(r'name="_selected_action" value="(\\d+)"', listed)
+choice = {"action": "redrive", "_selected_action": ticked}
+asked = client.post("/admin/eventbus/deadletter/", choice).content.decode()
+form = re.search(r'<form method="post" action="([^"]*)"(.*?)</form>', asked, re.DOTALL)
+assert 'value="Re-drive"' in form[2]
+inputs = dict(re.findall(r'<input type="hidden" name="(\\w+)" value="([^"]*)"', form[2]))
+assert client.post(unescape(form[1]), inputs).status_code == 302
+"""
+
+
+def test_the_tutorial_runs_as_it_is_written(tmp_path: Path):
+    terminals = Terminals(tmp_path / "project")
+    terminals.directory.mkdir()
+    steps = re.finditer(rf"{FENCE.pattern}|{PRESS}", TUTORIAL.read_text(), FENCE.flags)
+    try:
+        for step in steps:
+            match step[1], step[2]:
+                case "console", block:
+                    terminals.type(block)
+                case "text", block:
+                    terminals.read(block)
+                case "python", block:
+                    write(terminals.directory, block)
+                case None, None:
+                    terminals.run(f"python manage.py shell -v 0 -c {shlex.quote(PRESS_SCRIPT)}")
+    finally:
+        terminals.close()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tutorial's project as it is at its end, before anything was ordered."""
+    terminals = Terminals(tmp_path_factory.mktemp("tutorial") / "project")
+    terminals.directory.mkdir()
+    (start, *_, tables) = [
+        block
+        for block in blocks(TUTORIAL, "console")
+        if "startproject" in block or "migrate" in block
+    ]
+    terminals.type(start)
+    for block in blocks(TUTORIAL, "python"):
+        write(terminals.directory, block)
+    terminals.type(tables)
+    return terminals.directory
+
+
+@pytest.fixture
+def project(finished: Path, tmp_path: Path) -> Terminals:
+    """A copy of it, for one test."""
+    return Terminals(Path(shutil.copytree(finished, tmp_path / "project")))
+
+
+def test_the_first_screen_of_the_readme_runs(project: Terminals):
+    promise = blocks(README, "python")[0]
+    (project.directory / "billing/subscribers.py").unlink()
+    (project.directory / "page.py").write_text(
+        "from billing.models import Invoice\n"
+        "from django.core.management import call_command\n"
+        "from django.db import transaction\n"
+        "from django_eventbus import publish, subscribe\n"
+        "from orders.models import Order\n"
+        f"{promise}\n"
+        "call_command('consume_events', with_relay=True, burst=True)\n"
+        "assert Invoice.objects.get().order_id == Order.objects.get().pk\n"
+    )
+
+    project.run("python manage.py shell -v 0 -c 'import page'")
+
+    assert len(promise.splitlines()) <= 8
+
+
+@pytest.mark.parametrize("page", HOW_TO, ids=name_of)
+def test_the_code_of_every_how_to_runs(project: Terminals, page: Path):
+    code = blocks(page, "python")
+    files = [write(project.directory, block) for block in code if is_file(block)]
+    modules = [
+        ".".join(file.relative_to(project.directory).with_suffix("").parts) for file in files
+    ]
+    imports = [f"import {module}\n" for module in dict.fromkeys(modules)]
+    script = [*imports, *(block for block in code if not is_file(block))]
+    (project.directory / "page.py").write_text("\n".join(script))
+
+    project.run("python manage.py check")
+    project.run("python manage.py shell -v 0 -c 'import page'")
+
+    if any(file.name == "tests.py" for file in files):
+        project.run("python manage.py test --noinput")

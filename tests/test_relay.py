@@ -1,0 +1,211 @@
+"""Claim, publish, confirm, mark: every receipt has its row."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pytest
+from django.db import connection, transaction
+from django.utils import timezone
+
+from django_eventbus import publish, publish_many, signals
+from django_eventbus.exceptions import BrokerUnavailable
+from django_eventbus.models import OutboxEvent, QueuedMessage, RelayLease
+from django_eventbus.relay import Relay
+from django_eventbus.transports.contract import Confirmed, Refused, Rejected, Unroutable
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class ScriptedPublisher:
+    """Answers each message as told by its type's last word."""
+
+    answers = {
+        "ok": Confirmed(),
+        "lost": Unroutable(),
+        "full": Refused(reason="the queue is full"),
+        "broken": Rejected(reason="the header table is too large"),
+    }
+
+    def __init__(self):
+        self.sent = []
+
+    def publish(self, batch):
+        self.sent += [each.message.type for each in batch]
+        return [self.answers[each.message.type.rpartition(".")[2]] for each in batch]
+
+    def close(self):
+        self.closed = True
+
+
+class DeadPublisher(ScriptedPublisher):
+    def publish(self, batch):
+        raise BrokerUnavailable("no confirm in time")
+
+
+def states():
+    return list(OutboxEvent.objects.order_by("id").values_list("state", flat=True))
+
+
+def test_a_rolled_back_event_is_never_relayed(bus):
+    with transaction.atomic():
+        publish("order.placed", {})
+        transaction.set_rollback(True)
+
+    assert bus.relay() == 0
+    assert not OutboxEvent.objects.exists()
+
+
+def test_every_receipt_has_a_row_outcome(db):
+    for end in ("ok", "lost", "full", "broken"):
+        publish(f"row.{end}", {})
+
+    relayed = Relay(ScriptedPublisher(), "default").relay_once()
+
+    assert relayed == 3
+    assert states() == ["published", "unroutable", "scheduled", "failed"]
+    assert list(OutboxEvent.objects.order_by("id").values_list("error", flat=True)) == [
+        "",
+        "no queue was bound to take it",
+        "the queue is full",
+        "the header table is too large",
+    ]
+
+
+def test_an_outage_leaves_every_row_ready(db):
+    publish_many([("row.ok", {})] * 3)
+
+    with pytest.raises(BrokerUnavailable):
+        Relay(DeadPublisher(), "default").relay_once()
+
+    assert states() == ["ready"] * 3
+
+
+def test_rows_go_in_the_order_of_their_ids_and_in_batches(db):
+    publish_many([(f"row{number}.ok", {}) for number in range(5)])
+    publisher = ScriptedPublisher()
+    relay = Relay(publisher, "default", batch_size=2)
+
+    taken = [relay.relay_once() for _ in range(4)]
+
+    assert taken == [2, 2, 1, 0]
+    assert publisher.sent == [f"row{number}.ok" for number in range(5)]
+
+
+def test_a_scheduled_row_waits_until_it_is_due(bus):
+    bus.subscribe("order.*")(lambda event: None)
+    publish("order.placed", {}, delay="1h")
+
+    assert bus.relay() == 0
+    assert states() == ["scheduled"]
+    OutboxEvent.objects.update(due_at=timezone.now() - timedelta(seconds=1))
+    assert bus.relayer.has_ready_rows()
+    assert bus.relay() == 1
+    assert states() == ["published"]
+
+
+def test_an_unroutable_row_can_be_published_again(bus):
+    publish("order.placed", {})
+    bus.relay()
+    assert states() == ["unroutable"]
+    bus.subscribe("order.*")(lambda event: None)
+
+    OutboxEvent.objects.publish_again()
+
+    assert bus.relay() == 1
+    assert states() == ["published"]
+    assert QueuedMessage.objects.count() == 1
+
+
+def test_each_receipt_is_announced(db):
+    heard = []
+    receivers = {
+        signals.event_published: lambda row, **kwargs: heard.append(("published", row.type)),
+        signals.event_unroutable: lambda row, **kwargs: heard.append(("unroutable", row.type)),
+        signals.event_failed: lambda row, reason, **kwargs: heard.append((reason, row.type)),
+    }
+    for signal, receiver in receivers.items():
+        signal.connect(receiver)
+    for end in ("ok", "lost", "broken"):
+        publish(f"row.{end}", {})
+
+    Relay(ScriptedPublisher(), "default").relay_once()
+
+    assert heard == [
+        ("published", "row.ok"),
+        ("unroutable", "row.lost"),
+        ("the header table is too large", "row.broken"),
+    ]
+
+
+def test_shards_are_all_relayed_and_a_key_stays_in_its_shard(db, settings):
+    settings.EVENTBUS = {**settings.EVENTBUS, "SHARDS": 4}
+    for number in range(40):
+        publish("row.ok", {}, key=number % 10)
+
+    assert Relay(ScriptedPublisher(), "default").relay_once() == 40
+
+    shards = OutboxEvent.objects.values_list("key", "shard").distinct()
+    assert len(shards) == 10
+    assert len({shard for _, shard in shards}) > 1
+
+
+def test_rows_of_a_shard_that_is_no_more_are_relayed_all_the_same(db, settings):
+    settings.EVENTBUS = {**settings.EVENTBUS, "SHARDS": 8}
+    publish_many([("row.ok", {})] * 20)
+    settings.EVENTBUS = {**settings.EVENTBUS, "SHARDS": 1}
+
+    assert Relay(ScriptedPublisher(), "default").relay_once() == 20
+
+
+@pytest.mark.postgres
+def test_a_second_relay_leaves_a_shard_alone_that_another_works_on(db):
+    publish_many([("row.ok", {})] * 2)
+    inside, go_on = threading.Event(), threading.Event()
+
+    class SlowPublisher(ScriptedPublisher):
+        def publish(self, batch):
+            inside.set()
+            assert go_on.wait(10)
+            return super().publish(batch)
+
+    def work():
+        Relay(SlowPublisher(), "default", batch_size=1).relay_once()
+        connection.close()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert inside.wait(10)
+    other = ScriptedPublisher()
+
+    assert Relay(other, "default").relay_once() == 0
+
+    go_on.set()
+    thread.join(10)
+    assert other.sent == []
+    assert states() == ["published", "ready"]
+
+
+@pytest.mark.sqlite
+def test_on_sqlite_a_lease_says_which_relay_works(db, caplog):
+    publish("row.ok", {})
+    first, second = Relay(ScriptedPublisher(), "default"), Relay(ScriptedPublisher(), "default")
+    first.relay_once()
+    publish("row.ok", {})
+
+    assert second.relay_once() == second.relay_once() == 0
+    assert caplog.text.count("Another relay has the outbox of 'default'") == 1
+    first.close()
+    assert second.relay_once() == 1
+    assert RelayLease.objects.get().holder == second.holder
+
+
+@pytest.mark.sqlite
+def test_on_sqlite_the_lease_of_a_dead_relay_runs_out(db):
+    publish("row.ok", {})
+    Relay(ScriptedPublisher(), "default").relay_once()
+    publish("row.ok", {})
+    RelayLease.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+
+    assert Relay(ScriptedPublisher(), "default").relay_once() == 1

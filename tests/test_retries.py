@@ -1,0 +1,268 @@
+"""What a failed attempt leads to, as tables."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from django_eventbus.events import Meta
+from django_eventbus.exceptions import (
+    GiveUp,
+    InvalidPayload,
+    NotCommitted,
+    RetryLater,
+    Skip,
+    StartedTooOften,
+    TooEarly,
+    TooOld,
+    Undecodable,
+    UnknownVersion,
+    Unmatched,
+)
+from django_eventbus.outcomes import Defer, Park, Retry, Skipped
+from django_eventbus.retries import RetryPolicy, decide, describe
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+PARKED = "parked"
+
+
+class CardDeclined(Exception):
+    pass
+
+
+class CardExpired(CardDeclined):
+    pass
+
+
+class NotMyOrder(Skip):
+    pass
+
+
+class Hopeless(GiveUp):
+    pass
+
+
+class Mute(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+class Wordless(Exception):
+    def __str__(self):
+        return None
+
+
+def decision(error, attempt=1, delays=(30.0, 300.0), tries=3, **lists):
+    policy = RetryPolicy(delays=delays, tries=tries, **lists)
+    return decide(error, attempt, policy, latest=NOON)
+
+
+def waits(delays, tries):
+    """Return the wait after each attempt that fails, up to the one that parks."""
+    policy = RetryPolicy(delays=tuple(map(float, delays)), tries=tries)
+    outcomes = [decide(ValueError(), n, policy, latest=NOON) for n in range(1, tries + 1)]
+    return [each.delay if isinstance(each, Retry) else PARKED for each in outcomes]
+
+
+@pytest.mark.parametrize(
+    ("delays", "tries", "expected"),
+    [
+        # tries = delays + 1: every delay once
+        ([30, 300, 1800], 4, [30, 300, 1800, PARKED]),
+        # fewer tries: the rest of the list is not used
+        ([30, 300, 1800], 2, [30, PARKED]),
+        ([30, 300, 1800], 1, [PARKED]),
+        # more tries: the last delay repeats
+        ([30, 300], 5, [30, 300, 300, 300, PARKED]),
+        # delays repeat, and 0 is back at once
+        ([0, 0, 5, 5], 5, [0, 0, 5, 5, PARKED]),
+        # no delays at all
+        ([], 1, [PARKED]),
+        ([], 3, [0, 0, PARKED]),
+    ],
+)
+def test_delays_are_used_in_order_and_the_last_one_repeats_up_to_the_tries(delays, tries, expected):
+    assert waits(delays, tries) == expected
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.floats(0, 1e6), max_size=5), st.integers(1, 12))
+def test_every_policy_parks_exactly_at_its_last_try(delays, tries):
+    outcomes = waits(delays, tries)
+
+    assert outcomes.index(PARKED) == tries - 1
+    assert set(outcomes[:-1]) <= {*delays, 0.0}
+
+
+@pytest.mark.parametrize("attempt", [3, 4, 2**30 + 1])
+def test_an_attempt_past_the_last_is_parked_too(attempt):
+    assert decision(ValueError("no"), attempt) == Park(kind="failed", reason="ValueError: no")
+
+
+@pytest.mark.parametrize(
+    ("attempt", "tries", "expected"), [(1, 3, False), (2, 3, False), (3, 3, True), (4, 3, True)]
+)
+def test_is_last_says_what_decide_will_do(attempt, tries, expected):
+    meta = Meta(id="1", type="order.placed", attempt=attempt, tries=tries)
+
+    assert meta.is_last is expected
+    assert isinstance(decision(ValueError(), attempt, tries=tries), Park) is expected
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (GiveUp("closed"), "given_up"),
+        (Hopeless("closed"), "given_up"),
+        (Undecodable("closed"), "undecodable"),
+        (InvalidPayload("closed"), "invalid"),
+        (TooOld("closed"), "too_old"),
+        (StartedTooOften("closed"), "start_limit"),
+    ],
+)
+def test_what_no_attempt_can_mend_is_parked_at_once(error, kind):
+    outcome = decision(error, retry_on=(Exception,), skip_on=(type(error),))
+
+    assert outcome == Park(kind=kind, reason=f"{type(error).__name__}: closed")
+
+
+@pytest.mark.parametrize("error", [UnknownVersion("v2"), NotCommitted("rolled back"), Unmatched()])
+def test_what_a_deploy_may_mend_is_retried(error):
+    assert decision(error) == Retry(delay=30.0, by_tier=True)
+
+
+def test_what_nothing_subscribes_to_is_parked_as_unmatched_after_the_last_try():
+    assert decision(Unmatched("nobody"), attempt=3).kind == "unmatched"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (Skip("not ours"), "not ours"),
+        (NotMyOrder("not ours"), "not ours"),
+        (Skip(), "the handler skipped it"),
+    ],
+)
+def test_skip_is_settled_with_its_reason(error, reason):
+    assert decision(error, park_on=(Exception,)) == Skipped(reason=reason)
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        # without a time: the next delay of the subscription
+        (None, Retry(delay=30.0, by_tier=True)),
+        # a time that a tier has
+        ("5m", Retry(delay=300.0, by_tier=True)),
+        (timedelta(seconds=30), Retry(delay=30.0, by_tier=True)),
+        # back at once needs no tier
+        (0, Retry(delay=0.0, by_tier=True)),
+        # an odd time: by the outbox
+        ("31s", Retry(delay=31.0, by_tier=False)),
+        (0.5, Retry(delay=0.5, by_tier=False)),
+    ],
+)
+def test_retry_later_goes_by_a_tier_if_one_has_its_time(after, expected):
+    assert decision(RetryLater(after=after)) == expected
+
+
+def test_retry_later_at_the_last_try_is_parked():
+    assert decision(RetryLater("busy", after="1s"), attempt=3) == Park(
+        kind="failed", reason="RetryLater: busy"
+    )
+
+
+@pytest.mark.parametrize("after", [-1, "soon", 1e300, float("nan"), timedelta(days=-1)])
+def test_retry_later_refuses_a_time_that_is_none(after):
+    with pytest.raises(ValueError, match="is not a duration"):
+        RetryLater(after=after)
+
+
+@pytest.mark.parametrize(
+    ("past_limit", "expected"),
+    [
+        (timedelta(days=-9), Defer(until=NOON - timedelta(days=9))),
+        (timedelta(0), Defer(until=NOON)),
+        (
+            timedelta(microseconds=1),
+            Park(
+                kind="too_early",
+                reason="not before 2026-01-01T12:00:00.000001+00:00, which is past DEFER_LIMIT",
+            ),
+        ),
+    ],
+)
+def test_too_early_is_deferred_up_to_the_limit_and_then_parked(past_limit, expected):
+    assert decision(TooEarly(until=NOON + past_limit)) == expected
+
+
+def test_too_early_counts_no_attempt_even_at_the_last_try():
+    assert decision(TooEarly(until=NOON), attempt=3) == Defer(until=NOON)
+
+
+def test_too_early_refuses_a_time_without_a_zone():
+    with pytest.raises(ValueError, match="needs an aware datetime"):
+        TooEarly(until=datetime(2026, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("lists", "expected"),
+    [
+        ({}, "retry"),
+        ({"park_on": (CardExpired,)}, "park"),
+        ({"park_on": (CardDeclined,)}, "park"),
+        ({"skip_on": (Exception,)}, "skip"),
+        # the nearest class decides, whichever list it is in
+        ({"park_on": (Exception,), "retry_on": (CardDeclined,)}, "retry"),
+        ({"park_on": (CardDeclined,), "retry_on": (Exception,)}, "park"),
+        ({"skip_on": (CardExpired,), "park_on": (CardDeclined,), "retry_on": (Exception,)}, "skip"),
+        # the same class in two lists: retrying loses nothing, parking less than skipping
+        ({"park_on": (CardExpired,), "retry_on": (CardExpired,)}, "retry"),
+        ({"park_on": (CardExpired,), "skip_on": (CardExpired,)}, "park"),
+        # a class that is no ancestor decides nothing
+        ({"park_on": (OSError,)}, "retry"),
+    ],
+)
+def test_the_nearest_class_that_a_list_names_decides(lists, expected):
+    kinds = {Retry: "retry", Park: "park", Skipped: "skip"}
+
+    assert kinds[type(decision(CardExpired("2019"), **lists))] == expected
+
+
+def test_an_error_to_park_on_counts_as_given_up_and_one_to_skip_on_gives_its_words():
+    reason = "CardExpired: 2019"
+
+    parked = decision(CardExpired("2019"), park_on=(CardDeclined,))
+    skipped = decision(CardExpired("2019"), skip_on=(CardDeclined,))
+
+    assert (parked, skipped) == (Park(kind="given_up", reason=reason), Skipped(reason=reason))
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ValueError("no"), "ValueError: no"),
+        (ValueError(), "ValueError"),
+        (KeyError("a"), "KeyError: 'a'"),
+        (SystemExit(1), "SystemExit: 1"),
+        (Mute(), "Mute: its words cannot be had: its __str__ fails"),
+        (Wordless(), "Wordless: its words cannot be had: its __str__ fails"),
+    ],
+)
+def test_an_error_is_described_whatever_it_is(error, expected):
+    assert describe(error) == expected
+    assert isinstance(decision(error, attempt=3), Park)
+
+
+def test_an_error_without_words_is_retried_and_parked_like_any_other(bus):
+    @bus.subscribe("order.placed", retry=["1s"])
+    def handler(event):
+        raise Wordless
+
+    bus.put()
+    bus.drain()
+
+    assert (bus.letter.kind, bus.letter.error_type) == ("failed", "Wordless")
