@@ -13,6 +13,7 @@ from django.conf import settings
 from django.db import connection
 
 from tests import services
+from tests.amqp import amqp as amqp
 from tests.bus import bus as bus
 from tests.bus import no_subscriptions as no_subscriptions
 from tests.processes import Manage
@@ -83,7 +84,7 @@ def _broker(request: pytest.FixtureRequest) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep what this pass is for: the other database's pass runs the rest."""
     # The long ones first, so that no worker is left alone with one of them at the end.
-    items.sort(key=lambda item: not item.path.match("tests/end_to_end/*"))
+    items.sort(key=lambda item: item.path.parent.name not in ("end_to_end", "rabbitmq"))
     is_postgres = "postgresql" in settings.DATABASES["default"]["ENGINE"]
     belongs = belongs_to_postgres if is_postgres else belongs_to_sqlite
     deselected = [item for item in items if not belongs(item)]

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
-import pika
 import pytest
 
 from django_eventbus import publish
-from django_eventbus.messages import uuid7
 from django_eventbus.models import DeadLetter, OutboxEvent
 from django_eventbus.redrive import redrive
-from tests.end_to_end.oracle import QUICK, assert_exactly_once, become_exactly_once, publish_acts
+from tests.end_to_end.oracle import assert_exactly_once, become_exactly_once, publish_acts
 from tests.helpers import eventually
 from tests.shop.models import Effect
 
@@ -22,35 +18,6 @@ pytestmark = [
 ]
 
 KILLED = -9
-
-
-class Amqp:
-    """A namespace of its own on the broker, and what processes need to find it."""
-
-    def __init__(self, url):
-        self.url = url
-        self.namespace = f"test{uuid7().hex[-10:]}"
-        self.settings = {**json.loads(QUICK), "BROKER_URL": url, "NAMESPACE": self.namespace}
-        self.environment = {"EVENTBUS_TEST_SETTINGS": json.dumps(self.settings)}
-
-    def delete_everything(self):
-        with pika.BlockingConnection(pika.URLParameters(self.url)) as connection:
-            channel = connection.channel()
-            for queue in ("acts", "counts"):
-                name = f"{self.namespace}.shop-tests.{queue}"
-                for each in (name, f"{name}.dlq", f"{name}.retry.50ms", f"{name}.retry.100ms"):
-                    channel.queue_delete(each)
-                channel.exchange_delete(f"{name}.retry")
-                channel.exchange_delete(f"{name}.dlq")
-            channel.exchange_delete(f"{self.namespace}.events")
-
-
-@pytest.fixture
-def amqp(rabbitmq_url, settings):
-    amqp = Amqp(rabbitmq_url)
-    settings.EVENTBUS = {**settings.EVENTBUS, **amqp.settings}
-    yield amqp
-    amqp.delete_everything()
 
 
 @pytest.fixture
@@ -83,8 +50,14 @@ def test_events_are_handled_retried_parked_and_re_driven_through_rabbitmq(worker
 @pytest.mark.parametrize(
     "point",
     [
+        "relay.claimed",
         "relay.confirmed",
+        "relay.marked",
+        "inbox.called",
+        "inbox.committed",
+        "inbox.recorded",
         "consumer.copied:2",
+        "consumer.acked",
     ],
 )
 def test_a_kill_between_two_steps_is_harmless_on_rabbitmq_too(worker, point):
@@ -110,25 +83,21 @@ def test_an_event_that_no_queue_wants_is_flagged_as_unroutable(manage, amqp):
 
 
 def test_a_refused_login_ends_the_command_with_one_sentence_without_the_secret(manage, amqp):
-    bad = {**amqp.settings, "BROKER_USER": "nobody", "BROKER_PASSWORD": "hunter2"}
+    environment = amqp.with_settings(BROKER_USER="nobody", BROKER_PASSWORD="hunter2")
 
-    environment = {"EVENTBUS_TEST_SETTINGS": json.dumps(bad)}
     worker = manage.run("consume_events", env=environment, is_measured=True)
 
     assert worker.returncode == 1
     assert "refused the login" in worker.output.splitlines()[-1]
     assert "hunter2" not in worker.output
     assert "Traceback" not in worker.output
-    manage.run("relay_events", "--once", env=amqp.environment)
 
 
 def test_an_unreachable_broker_is_waited_for_and_sigterm_ends_the_wait(manage, amqp):
-    away = {**amqp.settings, "BROKER_URL": "amqp://127.0.0.1:1"}
+    environment = amqp.with_settings(BROKER_URL="amqp://127.0.0.1:1")
 
-    environment = {"EVENTBUS_TEST_SETTINGS": json.dumps(away)}
     worker = manage("consume_events", env=environment, is_measured=True)
     worker.wait_for("Outage: The broker at amqp://127.0.0.1:1// does not answer.")
     worker.terminate()
 
     assert worker.wait(20) == 0
-    manage.run("relay_events", "--once", env=amqp.environment)

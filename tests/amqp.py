@@ -1,0 +1,71 @@
+"""A namespace of one's own on the broker that the tests share, and a raw client for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pika
+import pytest
+
+from django_eventbus.durations import label, seconds
+from django_eventbus.messages import uuid7
+from tests.end_to_end.oracle import QUICK
+
+QUEUES = ("acts", "counts")
+
+
+class Amqp:
+    """A namespace on a broker, and what a test or a process needs to work in it."""
+
+    def __init__(self, url: str, **settings: object):
+        self.url = url
+        self.namespace = f"test{uuid7().hex[-10:]}"
+        quick = {**json.loads(QUICK), "BROKER_URL": url, "NAMESPACE": self.namespace}
+        self.settings: dict[str, object] = {**quick, **settings}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process is told by; add more settings with with_settings()."""
+        return self.with_settings()
+
+    def with_settings(self, **settings: object) -> dict[str, str]:
+        return {"EVENTBUS_TEST_SETTINGS": json.dumps({**self.settings, **settings})}
+
+    def queue(self, name: str = "acts") -> str:
+        """Return the full name of a queue of the test project."""
+        return f"{self.namespace}.shop-tests.{name}"
+
+    @contextmanager
+    def channel(self) -> Iterator[pika.adapters.blocking_connection.BlockingChannel]:
+        """Open a channel of a raw client."""
+        with pika.BlockingConnection(pika.URLParameters(self.url)) as connection:
+            yield connection.channel()
+
+    def count(self, queue: str) -> int:
+        """Return how many messages are ready in *queue*."""
+        with self.channel() as channel:
+            return int(channel.queue_declare(queue, passive=True).method.message_count)
+
+    def delete_everything(self) -> None:
+        """Leave nothing behind on a broker that others use too."""
+        delays = self.settings["RETRY_DELAYS"]
+        assert isinstance(delays, list)
+        tiers = [label(seconds(delay)) for delay in delays]
+        with self.channel() as channel:
+            for name in map(self.queue, QUEUES):
+                for each in (name, f"{name}.dlq", *(f"{name}.retry.{tier}" for tier in tiers)):
+                    channel.queue_delete(each)
+                channel.exchange_delete(f"{name}.retry")
+                channel.exchange_delete(f"{name}.dlq")
+            channel.exchange_delete(f"{self.namespace}.events")
+
+
+@pytest.fixture
+def amqp(rabbitmq_url: str, settings: object) -> Iterator[Amqp]:
+    """Work on the shared broker, in a namespace that is deleted afterwards."""
+    amqp = Amqp(rabbitmq_url)
+    settings.EVENTBUS = {**settings.EVENTBUS, **amqp.settings}  # type: ignore[attr-defined]
+    yield amqp
+    amqp.delete_everything()

@@ -1,0 +1,1 @@
+"""RabbitMQ itself: what only a real broker can show."""
