@@ -6,7 +6,6 @@ import logging
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import timedelta
 
 from django.db import connections, transaction
@@ -173,9 +172,8 @@ class Relay:
 
 
 def _outgoing(row: OutboxEvent) -> Outgoing:
-    message = row.message()
     # Names the row in what the broker returns: an event id may be under way more than once.
-    message = replace(message, headers={**message.headers, ROW: row.pk})
+    message = row.message(**{ROW: row.pk})
     if row.is_addressed:
         return Outgoing(address=ToQueue(queue=row.queue), message=message)
     address = ToExchange(exchange=row.exchange, routing_key=row.routing_key)

@@ -65,7 +65,7 @@ class Migration(migrations.Migration):
             name='DeadLetter',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('message_id', models.CharField(blank=True, db_index=True, max_length=255)),
+                ('message_id', models.CharField(blank=True, max_length=255)),
                 ('type', models.CharField(blank=True, max_length=255)),
                 ('body', models.BinaryField()),
                 ('content_type', models.CharField(blank=True, default='application/json', max_length=255)),
@@ -99,7 +99,7 @@ class Migration(migrations.Migration):
                 'verbose_name': 'dead letter',
                 'verbose_name_plural': 'dead letters',
                 'permissions': (('redrive_deadletter', 'Can re-drive dead letters'), ('discard_deadletter', 'Can discard dead letters')),
-                'indexes': [models.Index(fields=['state', 'parked_at'], name='eventbus_dead_letter_state')],
+                'indexes': [models.Index(fields=['message_id'], name='eventbus_dead_letter_message', opclasses=['varchar_pattern_ops']), models.Index(fields=['state', 'parked_at'], name='eventbus_dead_letter_state')],
                 'constraints': [models.UniqueConstraint(fields=('subscription', 'queue', 'message_id'), name='eventbus_dead_letter_once')],
             },
         ),
@@ -126,7 +126,7 @@ class Migration(migrations.Migration):
             options={
                 'verbose_name': 'inbox record',
                 'verbose_name_plural': 'inbox records',
-                'indexes': [models.Index(fields=['message_id'], name='eventbus_inbox_message'), models.Index(fields=['state', 'settled_at'], name='eventbus_inbox_settled')],
+                'indexes': [models.Index(fields=['message_id'], name='eventbus_inbox_message', opclasses=['varchar_pattern_ops']), models.Index(fields=['state', 'settled_at'], name='eventbus_inbox_settled')],
                 'constraints': [models.UniqueConstraint(fields=('subscription', 'message_id'), name='eventbus_inbox_once')],
             },
         ),
@@ -134,7 +134,7 @@ class Migration(migrations.Migration):
             name='OutboxEvent',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('message_id', models.CharField(blank=True, db_index=True, max_length=255)),
+                ('message_id', models.CharField(blank=True, max_length=255)),
                 ('type', models.CharField(blank=True, max_length=255)),
                 ('body', models.BinaryField()),
                 ('content_type', models.CharField(blank=True, default='application/json', max_length=255)),
@@ -159,14 +159,14 @@ class Migration(migrations.Migration):
             options={
                 'verbose_name': 'outbox event',
                 'verbose_name_plural': 'outbox events',
-                'indexes': [models.Index(fields=['correlation_id'], name='eventbus_outbox_correlation'), models.Index(condition=models.Q(('state', 'ready')), fields=['shard', 'id'], name='eventbus_outbox_ready'), models.Index(condition=models.Q(('state', 'scheduled')), fields=['due_at'], name='eventbus_outbox_due'), models.Index(condition=models.Q(('state', 'published')), fields=['published_at'], name='eventbus_outbox_published')],
+                'indexes': [models.Index(fields=['message_id'], name='eventbus_outbox_message', opclasses=['varchar_pattern_ops']), models.Index(fields=['correlation_id'], name='eventbus_outbox_correlation'), models.Index(condition=models.Q(('state', 'ready')), fields=['shard', 'id'], name='eventbus_outbox_ready'), models.Index(condition=models.Q(('state', 'scheduled')), fields=['due_at'], name='eventbus_outbox_due'), models.Index(condition=models.Q(('state', 'published')), fields=['published_at'], name='eventbus_outbox_published')],
             },
         ),
         migrations.CreateModel(
             name='QueuedMessage',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('message_id', models.CharField(blank=True, db_index=True, max_length=255)),
+                ('message_id', models.CharField(blank=True, max_length=255)),
                 ('type', models.CharField(blank=True, max_length=255)),
                 ('body', models.BinaryField()),
                 ('content_type', models.CharField(blank=True, default='application/json', max_length=255)),

@@ -9,7 +9,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from django_eventbus.messages import storable
-from django_eventbus.models.carried_message import CarriedMessage
+from django_eventbus.models.carried_message import CarriedMessage, message_index
 
 
 class DeadLetterQuerySet(models.QuerySet["DeadLetter"]):
@@ -84,7 +84,10 @@ class DeadLetter(CarriedMessage):
                 fields=["subscription", "queue", "message_id"], name="eventbus_dead_letter_once"
             ),
         )
-        indexes = (models.Index(fields=["state", "parked_at"], name="eventbus_dead_letter_state"),)
+        indexes = (
+            message_index("eventbus_dead_letter_message"),
+            models.Index(fields=["state", "parked_at"], name="eventbus_dead_letter_state"),
+        )
 
     def __str__(self) -> str:
         return f"{self.type} {self.message_id}"

@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_eventbus.exceptions import Busy
 from django_eventbus.messages import Message, moment, storable
+from django_eventbus.models.carried_message import message_index
 from django_eventbus.outcomes import Duplicate
 
 _COLUMNS = (
@@ -131,7 +132,7 @@ class InboxRecord(models.Model):
             ),
         )
         indexes = (
-            models.Index(fields=["message_id"], name="eventbus_inbox_message"),
+            message_index("eventbus_inbox_message"),
             models.Index(fields=["state", "settled_at"], name="eventbus_inbox_settled"),
         )
 

@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from django_eventbus.messages import storable
-from django_eventbus.models.carried_message import CarriedMessage
+from django_eventbus.models.carried_message import CarriedMessage, message_index
 
 
 class OutboxQuerySet(models.QuerySet["OutboxEvent"]):
@@ -81,6 +81,7 @@ class OutboxEvent(CarriedMessage):
         verbose_name = _("outbox event")
         verbose_name_plural = _("outbox events")
         indexes = (
+            message_index("eventbus_outbox_message"),
             models.Index(fields=["correlation_id"], name="eventbus_outbox_correlation"),
             models.Index(
                 fields=["shard", "id"],
