@@ -12,15 +12,14 @@ from django.core import checks
 from django.core.checks import CheckMessage, Error, Warning
 from django.db import connections
 
-from django_eventbus import transports
+from django_eventbus import layout, transports
 from django_eventbus.conf import NAME_LIMIT, SETTINGS, conf, is_word
 from django_eventbus.exceptions import BadSetting
 from django_eventbus.subscriptions import registry
+from django_eventbus.workers import queue_specs
 
 TAG = "eventbus"
 
-#: What RabbitMQ adds to a queue's name for its tiers and its DLQ: a hundred years at most.
-_LONGEST_SUFFIX = len(".retry.3153600000000ms")
 #: Names that RabbitMQ needs beside the main queue's, for its DLQ and its tiers.
 _TAKEN = ("dlq", "retry")
 
@@ -81,7 +80,8 @@ def check_transport(**kwargs: Any) -> Iterator[CheckMessage]:
 
 def check_names(**kwargs: Any) -> Iterator[CheckMessage]:
     for name in sorted({conf.events_exchange, conf.queue(), *registry.queues()}):
-        if len(name.encode()) > NAME_LIMIT - _LONGEST_SUFFIX:
+        longest = max((name, *layout.names_of(name)), key=lambda each: len(each.encode()))
+        if len(longest.encode()) > NAME_LIMIT:
             yield Error(
                 f"The name {name[:40]!r}… has {len(name.encode())} bytes; with its tiers "
                 f"a broker's limit of {NAME_LIMIT} would be passed.",
@@ -106,6 +106,11 @@ def check_queue_names(**kwargs: Any) -> Iterator[CheckMessage]:
                 hint=f"Choose another name, and none of {', '.join(_TAKEN)}.",
                 id="eventbus.E010",
             )
+
+
+def check_layout(**kwargs: Any) -> Iterator[CheckMessage]:
+    for fault, hint in layout.faults(queue_specs()):
+        yield Error(fault, hint=hint, id="eventbus.E012")
 
 
 def check_subscription_names(**kwargs: Any) -> Iterator[CheckMessage]:
@@ -190,6 +195,7 @@ CHECKS: tuple[Callable[..., Iterator[CheckMessage]], ...] = (
     check_transport,
     check_names,
     check_queue_names,
+    check_layout,
     check_subscription_names,
     check_event_types,
     check_handlers,

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from django.conf import settings
 
+from django_eventbus import naming
 from django_eventbus.durations import seconds
 from django_eventbus.exceptions import BadSetting
 
@@ -133,7 +134,10 @@ class Conf:
     broker_user = Setting(optional(text), None)
     broker_password = Setting(optional(text), None)
     broker_tls = Setting(tls_files, {})
-    exchange_type = Setting(one_of("topic", "fanout"), "topic")
+    topology = Setting(one_of("declare", "check", "assume"), "declare")
+    names = Setting(naming.names, {})
+    exchange_types = Setting(naming.exchange_types, {})
+    routes = Setting(naming.routes, {})
     queue_type = Setting(one_of("quorum", "classic"), "quorum")
     heartbeat = Setting(wait, "60s")
     connect_timeout = Setting(wait, "10s")
@@ -141,7 +145,6 @@ class Conf:
     prefetch = Setting(optional(count), None)
     retry_delays = Setting(delays, ("30s", "5m", "30m"))
     tries = Setting(optional(count), None)
-    unmatched = Setting(one_of("park", "ignore"), "park")
     require_transaction = Setting(flag, False)
     max_body_bytes = Setting(count, 1024 * 1024)
     batch_size = Setting(count, 100)
@@ -175,12 +178,35 @@ class Conf:
         return prefix if hyphen and prefix else "default"
 
     @property
+    def unmatched(self) -> str:
+        """UNMATCHED, or "ignore" where others decide what reaches our queues, or "park"."""
+        is_foreign = self.topology != "declare" or self.exchange_types["events"] == "fanout"
+        return _UNMATCHED.read(self.given) or ("ignore" if is_foreign else "park")
+
+    def name(self, key: str, **values: object) -> str:
+        """Return what the template *key* of NAMES makes of *values*."""
+        return self.filled(self.names[key], **values)
+
+    def filled(self, template: str, **values: object) -> str:
+        return template.format(namespace=self.namespace, service=self.service, **values)
+
+    @property
     def events_exchange(self) -> str:
-        return f"{self.namespace}.events"
+        return self.name("events_exchange")
 
     def queue(self, name: str = "") -> str:
         """Return the full name of this service's queue *name*; "" is its main queue."""
-        return ".".join(filter(None, (self.namespace, self.service, name)))
+        return self.name("queue", name=name) if name else self.name("main_queue")
+
+    def queue_part(self, key: str, queue: str, **values: object) -> str:
+        """Return the name or key of something that belongs to *queue*."""
+        return self.name(key, queue=queue, name=self.short_name(queue), **values)
+
+    def short_name(self, queue: str) -> str:
+        """Return what queue() made the full name *queue* of."""
+        before, _, after = self.name("queue", name="\0").partition("\0")
+        has_both = queue.startswith(before) and queue.endswith(after)
+        return queue[len(before) : len(queue) - len(after)] if has_both and before != queue else ""
 
     def problems(self) -> Iterator[BadSetting]:
         """Yield what is wrong with the setting as it stands."""
@@ -199,9 +225,12 @@ class Conf:
 _NAMESPACE: Setting[str | None] = Setting(optional(word), None)
 _NAMESPACE.key = "NAMESPACE"
 
+_UNMATCHED: Setting[str | None] = Setting(optional(one_of("park", "ignore")), None)
+_UNMATCHED.key = "UNMATCHED"
+
 SETTINGS: dict[str, Setting[Any]] = {
     setting.key: setting
-    for setting in (*vars(Conf).values(), _NAMESPACE)
+    for setting in (*vars(Conf).values(), _NAMESPACE, _UNMATCHED)
     if isinstance(setting, Setting)
 }
 

@@ -13,7 +13,7 @@ from django_eventbus.conf import conf
 from django_eventbus.dead_letters import heal_unreached, park, was_discarded
 from django_eventbus.exceptions import BrokerUnavailable, Busy, Unavailable, Undecodable, Unmatched
 from django_eventbus.inbox import Arrival, Inbox, Settlement
-from django_eventbus.messages import RETRY_COUNT, SUBSCRIPTION, payload_of
+from django_eventbus.messages import ORIGINAL_QUEUE, RETRY_COUNT, SUBSCRIPTION, payload_of
 from django_eventbus.models import InboxRecord
 from django_eventbus.outages import proven
 from django_eventbus.outcomes import (
@@ -79,6 +79,9 @@ class Consumer:
         return settlements
 
     def _settlements(self, delivery: Delivery) -> Iterator[Settlement]:
+        if other := _meant_for(delivery):
+            yield Settlement(subscription=None, outcome=Skipped(reason=f"it is for {other}"))
+            return
         try:
             payload = payload_of(delivery.message, conf.max_body_bytes)
         except Undecodable as error:
@@ -116,6 +119,13 @@ def _subscriptions_for(delivery: Delivery) -> list[Subscription]:
     return [each for each in registry.on_queue(delivery.queue) if each.matches(delivery.message)]
 
 
+def _meant_for(delivery: Delivery) -> str:
+    """Return the other queue that a copy is for, or ""."""
+    # Where tiers return through an exchange that others are bound to, everyone gets every copy.
+    meant = delivery.message.text(ORIGINAL_QUEUE)
+    return meant if meant and meant != delivery.queue else ""
+
+
 def _unmatched(delivery: Delivery) -> Unmatched:
     message = delivery.message
     if message.subscription:
@@ -128,7 +138,9 @@ def _unmatched(delivery: Delivery) -> Unmatched:
 
 def _settle_unreached(delivery: Delivery, error: Undecodable | Unmatched) -> Settlement:
     """Settle what no subscription can be given: no inbox record, since nothing was done."""
-    if isinstance(error, Unmatched) and conf.unmatched == "ignore":
+    # A copy of our own is never ignored: it is under way because something here failed.
+    is_news = isinstance(error, Unmatched) and not delivery.message.subscription
+    if is_news and conf.unmatched == "ignore":
         return Settlement(subscription=None, outcome=Skipped(reason=str(error)), error=error)
     if state := _final_state(delivery):
         return Settlement(subscription=None, outcome=Duplicate(state=state))

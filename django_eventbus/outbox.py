@@ -29,6 +29,7 @@ from django_eventbus.messages import (
 from django_eventbus.models import OutboxEvent
 from django_eventbus.models.carried_message import columns_of
 from django_eventbus.payloads import body_of, payload_of_body
+from django_eventbus.subscriptions import exchange_of
 
 Publication = Event | tuple[str, Any]
 
@@ -133,8 +134,10 @@ def _row(
         type=event_type,
         version=version,
         source=conf.service,
-        exchange=conf.events_exchange,
-        routing_key=event_type,
+        exchange=exchange_of(event_type),
+        routing_key=_short(
+            "routing key", conf.name("routing_key", type=event_type, version=version)
+        ),
         key=key_text,
         shard=crc32((key_text or message_id).encode()) % conf.shards,
         body=body_of(payload, conf.max_body_bytes),

@@ -221,6 +221,13 @@ def _name_of(handler: Handler) -> str:
     return f"{module}.{handler.__qualname__}"
 
 
+def exchange_of(topic: str) -> str:
+    """Return the exchange for an event type, or for a pattern of them: ROUTES, else the events'."""
+    templates = (each for route, each in conf.routes.items() if matches(route, topic))
+    template = next(templates, "")
+    return conf.filled(template) if template else conf.events_exchange
+
+
 def matches(pattern: str, key: str) -> bool:
     """Whether a RabbitMQ topic exchange would route *key* through a binding of *pattern*."""
     return _matches(_words(pattern), _words(key))

@@ -17,7 +17,7 @@ from django_eventbus.consumer import Consumer
 from django_eventbus.exceptions import EventBusError, Unavailable
 from django_eventbus.outages import OutageWatch
 from django_eventbus.relay import Relay
-from django_eventbus.subscriptions import default_policy, registry
+from django_eventbus.subscriptions import default_policy, exchange_of, registry
 from django_eventbus.transports.contract import Delivery, QueueSpec, Subscriber, Transport
 
 logger = logging.getLogger(__name__)
@@ -239,9 +239,18 @@ def queue_specs() -> list[QueueSpec]:
 def _spec(queue: str) -> QueueSpec:
     subscriptions = registry.on_queue(queue)
     delays = {delay for each in subscriptions for delay in each.policy.delays}
+    home = conf.events_exchange
+    bindings = {(exchange_of(each.pattern), _binding_key(each.pattern)) for each in subscriptions}
     return QueueSpec(
         name=queue,
-        exchange=conf.events_exchange,
-        patterns=tuple(sorted({each.pattern for each in subscriptions})),
+        exchange=home,
+        patterns=tuple(sorted(key for exchange, key in bindings if exchange == home)),
         delays=tuple(sorted(delays | set(default_policy().delays))),
+        elsewhere=tuple(sorted(each for each in bindings if each[0] != home)),
     )
+
+
+def _binding_key(pattern: str) -> str:
+    # A fanout exchange ignores it; the database transport, which knows no types, does not.
+    is_fanout = conf.exchange_types["events"] == "fanout"
+    return "#" if is_fanout else conf.name("binding_key", pattern=pattern)

@@ -176,6 +176,41 @@ def test_a_queue_name_that_is_no_word_or_the_bus_s_own_is_an_error(queue):
     assert "Choose another name" in found()["eventbus.E010"].hint
 
 
+def test_templates_that_every_delay_and_queue_has_its_own_tier_by_are_fine():
+    subscribed(queue="a", retry=["1s", "5s"], name="a")
+    subscribed(queue="b", name="b")
+
+    assert found(NAMES={"tier": "{name}-{delay}", "tier_key": "{name}.{delay}"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"NAMES": {"tier": "{queue}.retry"}}, "would serve both"),
+        ({"NAMES": {"tier": "{service}.{delay}"}}, "would serve both"),
+        ({"NAMES": {"retry_exchange": ""}}, "NAMES['tier_key'] does not make"),
+        ({"NAMES": {"tier_return_key": "x"}}, "NAMES['tier_return_key'] does not make"),
+        ({"NAMES": {"dead_letter_exchange": ""}}, "NAMES['dead_letter_key'] does not make"),
+        ({"EXCHANGE_TYPES": {"events": "direct"}}, "matches nothing on a direct exchange"),
+    ],
+)
+def test_a_layout_that_leads_a_message_astray_is_an_error_with_a_hint(given, words):
+    subscribed("order.*", queue="a", name="a")
+    subscribed("order.*", queue="b", name="b")
+
+    problem = found(**given)["eventbus.E012"]
+
+    assert words in problem.msg
+    assert "NAMES" in problem.hint or "EXCHANGE_TYPES" in problem.hint
+
+
+def test_an_unknown_placeholder_is_an_error_that_lists_the_known_ones():
+    problem = found(NAMES={"tier": "{quue}"})["eventbus.E003"]
+
+    assert "'tier' has {quue}, but may only have {namespace}, {service}, {queue}" in problem.msg
+    assert "leave NAMES out" in problem.hint
+
+
 @pytest.mark.parametrize(
     "others",
     [{"name": "charge"}, {"name": "bill", "aliases": ["charge"]}],

@@ -8,7 +8,7 @@ from django_eventbus import publish, signals
 from django_eventbus.conf import conf
 from django_eventbus.consumer import Consumer
 from django_eventbus.exceptions import BrokerUnavailable, DatabaseUnavailable
-from django_eventbus.messages import RETRY_COUNT, SUBSCRIPTION
+from django_eventbus.messages import ORIGINAL_QUEUE, RETRY_COUNT, SUBSCRIPTION
 from django_eventbus.models import DeadLetter, InboxRecord, QueuedMessage
 from django_eventbus.outcomes import Duplicate, Handled, Park, Retry, Skipped
 from django_eventbus.redrive import redrive
@@ -119,6 +119,43 @@ def test_unmatched_is_ignored_if_the_settings_say_so(bus, settings):
 
     assert isinstance(bus.consume()[0], Skipped)
     assert not DeadLetter.objects.exists()
+
+
+@pytest.mark.parametrize("given", [{"EXCHANGE_TYPES": {"events": "fanout"}}, {"TOPOLOGY": "check"}])
+def test_where_others_decide_what_arrives_the_unmatched_is_ignored_by_default(bus, settings, given):
+    with_settings(settings, **given)
+    bus.subscribe("order.*")(lambda event: None)
+    bus.put(type="invoice.sent")
+
+    assert isinstance(bus.consume()[0], Skipped)
+    assert not DeadLetter.objects.exists()
+
+
+def test_a_copy_of_our_own_is_parked_even_where_the_unmatched_is_ignored(bus, settings):
+    with_settings(settings, UNMATCHED="ignore", RETRY_DELAYS=[], TRIES=1)
+    bus.subscribe("order.*")(lambda event: None)
+    bus.put(headers={SUBSCRIPTION: "gone", ORIGINAL_QUEUE: conf.queue()})
+
+    assert isinstance(bus.consume()[0], Park)
+    assert bus.letter.subscription == "gone"
+
+
+def test_a_copy_for_another_queue_is_skipped_and_counted(bus):
+    ran, counted = [], []
+    bus.subscribe("#", name="all")(lambda event: ran.append(event))
+    bus.put(headers={SUBSCRIPTION: "theirs", ORIGINAL_QUEUE: "their.queue", RETRY_COUNT: 1})
+    bus.put(headers={ORIGINAL_QUEUE: "their.queue"}, body=b"not JSON")
+
+    def count(sender, reason, **kwargs):
+        counted.append(reason)
+
+    signals.event_skipped.connect(count)
+    bus.consume()
+    bus.consume()
+
+    assert (ran, counted) == ([], ["it is for their.queue"] * 2)
+    assert not DeadLetter.objects.exists()
+    assert not InboxRecord.objects.exists()
 
 
 def test_an_unmatched_re_drive_that_finds_its_subscription_heals(bus, settings):

@@ -24,6 +24,7 @@ from django.dispatch import Signal
 import django_eventbus
 from django_eventbus import Meta, exceptions, messages, models, signals
 from django_eventbus.conf import SETTINGS
+from django_eventbus.naming import TEMPLATES
 from tests.helpers import eventually
 
 ROOT = Path(__file__).parent.parent
@@ -146,6 +147,21 @@ def test_the_table_of_settings_is_the_code_s():
         key: list(setting.default) if isinstance(setting.default, tuple) else setting.default
         for key, setting in SETTINGS.items()
         if key != "SERVICE"
+    }
+
+
+def test_the_table_of_names_is_the_code_s():
+    table = rows(DOCS / "reference/settings.md", "Names")
+    bus = ["namespace", "service"]
+
+    documented = {
+        row[0].strip("`"): (ast.literal_eval(row[1].strip("`")), re.findall(r"{(\w+)}", row[3]))
+        for row in table
+    }
+
+    assert documented == {
+        key: (each.default, [part for part in each.placeholders if part not in bus])
+        for key, each in TEMPLATES.items()
     }
 
 

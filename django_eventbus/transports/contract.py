@@ -78,6 +78,13 @@ class QueueSpec:
     exchange: str
     patterns: tuple[str, ...]
     delays: tuple[float, ...]
+    #: Exchanges and patterns beside those, for event types that have an exchange of their own.
+    elsewhere: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def bindings(self) -> tuple[tuple[str, str], ...]:
+        """Every exchange and pattern that it is bound by."""
+        return (*((self.exchange, pattern) for pattern in self.patterns), *self.elsewhere)
 
 
 class Publisher(Protocol):

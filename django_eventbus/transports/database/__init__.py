@@ -33,11 +33,12 @@ class DatabaseTransport:
         bindings = Binding.objects.using(self.using)
         with proven(self.using):
             for queue in queues:
-                bindings.bind(queue.exchange, queue.name, queue.patterns)
+                for exchange, pattern in queue.bindings:
+                    bindings.bind(exchange, queue.name, [pattern])
             self._warn_of_strays(queues)
 
     def _warn_of_strays(self, queues: Sequence[QueueSpec]) -> None:
-        known = {(queue.name, pattern) for queue in queues for pattern in queue.patterns}
+        known = {(queue.name, pattern) for queue in queues for _, pattern in queue.bindings}
         bound = Binding.objects.using(self.using).filter(queue__startswith=conf.queue())
         for queue, pattern in set(bound.values_list("queue", "pattern")) - known:
             logger.warning(

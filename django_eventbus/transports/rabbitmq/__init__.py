@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from django_eventbus.transports.contract import QueueSpec
 from django_eventbus.transports.rabbitmq.connection import BrokerConnection
+from django_eventbus.transports.rabbitmq.declaring import establish, restore
 from django_eventbus.transports.rabbitmq.parameters import BrokerAddress, address_of
 from django_eventbus.transports.rabbitmq.publisher import RabbitmqPublisher
 from django_eventbus.transports.rabbitmq.subscriber import RabbitmqSubscriber
-from django_eventbus.transports.rabbitmq.topology import declare
 
 
 class RabbitmqTransport:
@@ -26,7 +26,7 @@ class RabbitmqTransport:
         connection = BrokerConnection(self.address, "topology")
         connection.open()
         try:
-            declare(connection, queues)
+            establish(connection, queues)
         finally:
             connection.close()
 
@@ -36,7 +36,7 @@ class RabbitmqTransport:
     def subscriber(self, queues: Sequence[str], prefetch: int) -> RabbitmqSubscriber:
         specs = [self._specs[name] for name in queues if name in self._specs]
         return RabbitmqSubscriber(
-            self.address, queues, prefetch, lambda connection: declare(connection, specs)
+            self.address, queues, prefetch, lambda connection: restore(connection, specs)
         )
 
 

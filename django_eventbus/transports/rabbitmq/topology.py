@@ -1,14 +1,14 @@
-"""What exists on the broker for a queue: names and arguments. Pure, but for declare()."""
+"""What exists on the broker for a queue: names, arguments, bindings. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from django_eventbus.conf import conf
 from django_eventbus.durations import label
-from django_eventbus.exceptions import BrokerRefused, BrokerUnavailable
+from django_eventbus.naming import placeholders
 from django_eventbus.transports.contract import (
     Address,
     QueueSpec,
@@ -16,7 +16,6 @@ from django_eventbus.transports.contract import (
     ToQueue,
     ToTier,
 )
-from django_eventbus.transports.rabbitmq.connection import BrokerConnection
 
 #: A backstop: our own START_LIMIT parks a message long before it.
 _DELIVERY_LIMIT = 1000
@@ -31,6 +30,9 @@ class Exchange:
     name: str
     kind: str
 
+    def __str__(self) -> str:
+        return f"exchange {self.name!r}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
@@ -38,6 +40,9 @@ class Queue:
 
     name: str
     arguments: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"queue {self.name!r}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,64 +53,108 @@ class Bind:
     exchange: str
     key: str
 
+    def __str__(self) -> str:
+        return f"binding of {self.queue!r} to {self.exchange!r} by {self.key!r}"
+
 
 Resource = Exchange | Queue | Bind
 
 
 def retry_exchange(queue: str) -> str:
-    return f"{queue}.retry"
+    return conf.queue_part("retry_exchange", queue)
 
 
 def tier(queue: str, delay: float) -> str:
-    return f"{queue}.retry.{label(delay)}"
+    return conf.queue_part("tier", queue, delay=label(delay))
+
+
+def tier_key(queue: str, delay: float) -> str:
+    """Return the routing key that leads to the tier."""
+    name = tier(queue, delay)
+    return conf.queue_part("tier_key", queue, delay=label(delay), tier=name)
+
+
+def dead_letter_exchange(queue: str) -> str:
+    return conf.queue_part("dead_letter_exchange", queue)
 
 
 def dead_letter_queue(queue: str) -> str:
-    return f"{queue}.dlq"
+    return conf.queue_part("dead_letter_queue", queue)
+
+
+def dead_letter_key(queue: str) -> str:
+    """Return the routing key that leads to the DLQ; "" where its exchange ignores it."""
+    name = dead_letter_queue(queue)
+    return conf.queue_part("dead_letter_key", queue, dead_letter_queue=name)
+
+
+def owns_dead_letter_queue() -> bool:
+    """Whether DLQs are ours alone: declared by us, and not one for the whole bus."""
+    parts = set(placeholders(conf.names["dead_letter_queue"]))
+    return conf.topology == "declare" and bool(parts & {"queue", "name", "service"})
 
 
 def resources(spec: QueueSpec) -> Iterator[Resource]:
     """Yield what *spec* needs, in the order in which it can be declared."""
-    yield Exchange(name=spec.exchange, kind=conf.exchange_type)
-    yield from _dead_letters(spec.name)
-    yield Queue(name=spec.name, arguments=_work_arguments(spec.name))
-    yield Exchange(name=retry_exchange(spec.name), kind="direct")
-    for delay in sorted(set(spec.delays) - {0.0}):
-        yield Queue(name=tier(spec.name, delay), arguments=_tier_arguments(spec.name, delay))
-        yield Bind(
-            queue=tier(spec.name, delay), exchange=retry_exchange(spec.name), key=label(delay)
-        )
-    for pattern in spec.patterns:
-        yield Bind(queue=spec.name, exchange=spec.exchange, key=pattern)
+    for exchange in dict.fromkeys((spec.exchange, *(each for each, _ in spec.bindings))):
+        yield Exchange(name=exchange, kind=conf.exchange_types["events"])
+    yield from family(spec.name, spec.delays)
+    for exchange, key in spec.bindings:
+        yield Bind(queue=spec.name, exchange=exchange, key=key)
+
+
+def family(queue: str, delays: tuple[float, ...]) -> Iterator[Resource]:
+    """Yield *queue* with its DLQ and its tiers, but without what it is bound by."""
+    yield from _dead_letters(queue)
+    yield Queue(name=queue, arguments=_work_arguments(queue))
+    yield from _named_exchange(retry_exchange(queue), "retry")
+    for delay in sorted(set(delays) - {0.0}):
+        name = tier(queue, delay)
+        yield Queue(name=name, arguments=_tier_arguments(queue, delay))
+        yield from _bound(name, retry_exchange(queue), tier_key(queue, delay))
 
 
 def _dead_letters(queue: str) -> Iterator[Resource]:
-    name = dead_letter_queue(queue)
+    name, exchange = dead_letter_queue(queue), dead_letter_exchange(queue)
     limit = {"x-delivery-limit": _NO_LIMIT} if _is_quorum() else {}
-    yield Exchange(name=name, kind="fanout")
+    yield from _named_exchange(exchange, "dead_letter")
     yield Queue(name=name, arguments={**_type(), **limit})
-    yield Bind(queue=name, exchange=name, key="")
+    yield from _bound(name, exchange, dead_letter_key(queue))
+
+
+def _named_exchange(name: str, purpose: str) -> Iterator[Exchange]:
+    # The default exchange is always there, and everything is bound to it by its name.
+    if name:
+        yield Exchange(name=name, kind=conf.exchange_types[purpose])
+
+
+def _bound(queue: str, exchange: str, key: str) -> Iterator[Bind]:
+    if exchange:
+        yield Bind(queue=queue, exchange=exchange, key=key)
 
 
 def _work_arguments(queue: str) -> dict[str, Any]:
     limit = {"x-delivery-limit": _DELIVERY_LIMIT} if _is_quorum() else {}
+    key = dead_letter_key(queue)
     return {
         **_type(),
         **_at_least_once(),
         **limit,
-        "x-dead-letter-exchange": dead_letter_queue(queue),
+        "x-dead-letter-exchange": dead_letter_exchange(queue),
+        **({"x-dead-letter-routing-key": key} if key else {}),
     }
 
 
 def _tier_arguments(queue: str, delay: float) -> dict[str, Any]:
     # One queue per delay: RabbitMQ expires messages at the head of a queue only, so mixed
     # delays would hold each other up. Back through the default exchange, to this queue alone.
+    written = label(delay)
     return {
         **_type(),
         **_at_least_once(),
         "x-message-ttl": round(delay * 1000),
-        "x-dead-letter-exchange": "",
-        "x-dead-letter-routing-key": queue,
+        "x-dead-letter-exchange": conf.queue_part("tier_return_exchange", queue, delay=written),
+        "x-dead-letter-routing-key": conf.queue_part("tier_return_key", queue, delay=written),
     }
 
 
@@ -134,37 +183,4 @@ def target_of(address: Address) -> tuple[str, str]:
         case ToTier(queue=queue, delay=delay) if not delay:
             return "", queue
         case ToTier(queue=queue, delay=delay):
-            return retry_exchange(queue), label(delay)
-
-
-def declare(connection: BrokerConnection, specs: Sequence[QueueSpec]) -> None:
-    """Make everything exist that *specs* need. Raise BrokerRefused if the broker will not."""
-    channel = connection.channel()
-    for resource in [each for spec in specs for each in resources(spec)]:
-        _declare_one(connection, channel, resource)
-
-
-def _declare_one(connection: BrokerConnection, channel: Any, resource: Resource) -> None:
-    def question(answer: Callable[[Any], None], fail: Callable[[Exception], None]) -> None:
-        channel.add_on_close_callback(lambda closed, reason: fail(_refusal(resource, reason)))
-        _send(channel, resource, answer)
-
-    connection.ask(question)
-
-
-def _send(channel: Any, resource: Resource, answer: Callable[[Any], None]) -> None:
-    match resource:
-        case Exchange(name=name, kind=kind):
-            channel.exchange_declare(name, exchange_type=kind, durable=True, callback=answer)
-        case Queue(name=name, arguments=arguments):
-            channel.queue_declare(name, durable=True, arguments=arguments, callback=answer)
-        case Bind(queue=queue, exchange=exchange, key=key):
-            channel.queue_bind(queue, exchange, key, callback=answer)
-
-
-def _refusal(resource: Resource, reason: Any) -> Exception:
-    code, text = getattr(reason, "reply_code", 0), getattr(reason, "reply_text", str(reason))
-    if code in (403, 404, 405, 406):
-        name = resource.queue if isinstance(resource, Bind) else resource.name
-        return BrokerRefused(f"The broker refused {name!r}: {text}")
-    return BrokerUnavailable("The connection was lost.")
+            return retry_exchange(queue), tier_key(queue, delay)
