@@ -10,6 +10,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -83,11 +84,12 @@ def test_a_demo_that_is_terminated_leaves_no_process_behind(demo: Demo):
 
 def test_on_a_terminal_the_demo_stays_up_until_ctrl_c():
     terminal, end = pty.openpty()
-    with start(stdout=end, stderr=end, DEMO_ONCE="", EVENTBUS_RETRY_DELAYS="200ms,300ms") as demo:
+    with started(stdout=end, stderr=end, DEMO_ONCE="", EVENTBUS_RETRY_DELAYS="200ms,300ms") as demo:
         os.close(end)
         said = read_until("Ctrl-C stops", terminal)
         page = fetch(re.search(r"The admin: +(\S+)", said)[1])
         demo.send_signal(signal.SIGINT)
+        demo.wait(30)
 
     os.close(terminal)
     assert "\033[32mhandled" in said
@@ -109,22 +111,25 @@ def test_the_settings_of_the_example_project_are_at_most_60_lines():
 
 @pytest.fixture
 def demo() -> Iterator[Demo]:
-    with start(stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        try:
-            yield process
-        finally:
-            process.terminate()
+    with started(stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        yield process
 
 
-def start(stdout: int, stderr: int, **environment: str) -> Demo:
-    return subprocess.Popen(
+@contextmanager
+def started(stdout: int, stderr: int, **environment: str) -> Iterator[Demo]:
+    with subprocess.Popen(
         [sys.executable, str(PROJECT / "demo.py")],
         env=demo_environment(**environment),
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=stderr,
         text=True,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            # Whatever went wrong: else leaving the block would wait for a demo that stays up.
+            process.terminate()
 
 
 def run(script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -181,7 +186,7 @@ def is_running(process_id: int) -> bool:
 
 def fetch(address: str) -> str:
     browser = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with browser.open(address, timeout=10) as response:
+    with browser.open(address, timeout=30) as response:
         return response.read().decode()
 
 
