@@ -97,6 +97,16 @@ def wait(value: object) -> float:
     return duration
 
 
+def bounds(value: object) -> tuple[float, float]:
+    """Accept the shortest and the longest of waits that grow."""
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise TypeError("is no pair of durations, the shortest wait and the longest")
+    shortest, longest = wait(value[0]), wait(value[1])
+    if shortest > longest:
+        raise ValueError("the shortest wait is longer than the longest")
+    return shortest, longest
+
+
 def one_of(*choices: str) -> Callable[[Any], str]:
     def choice(value: object) -> str:
         if value not in choices:
@@ -145,6 +155,9 @@ class Conf:
     prefetch = Setting(optional(count), None)
     retry_delays = Setting(delays, ("30s", "5m", "30m"))
     tries = Setting(optional(count), None)
+    unroutable = Setting(one_of("flag", "hold", "ignore"), "flag")
+    hold_wait = Setting(bounds, ("5s", "1m"))
+    outage_wait = Setting(bounds, ("200ms", "5s"))
     require_transaction = Setting(flag, False)
     max_body_bytes = Setting(count, 1024 * 1024)
     batch_size = Setting(count, 100)

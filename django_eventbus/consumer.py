@@ -110,7 +110,8 @@ class Consumer:
         receipts = self.publisher.publish(copies) if copies else ()
         for receipt in receipts:
             if not isinstance(receipt, Confirmed):
-                raise BrokerUnavailable(f"A retry through {delivery.queue} was not confirmed.")
+                words = f"A retry through {delivery.queue} was not confirmed."
+                raise BrokerUnavailable(words, kind="channel")
 
 
 def _subscriptions_for(delivery: Delivery) -> list[Subscription]:

@@ -97,13 +97,27 @@ class BrokerRefused(EventBusError):
 class Unavailable(EventBusError):
     """A server we need does not answer: an outage, not a failed attempt."""
 
+    #: What is the matter, in one word; outages are counted by it.
+    kind = "unknown"
+
 
 class BrokerUnavailable(Unavailable):
-    """The broker does not answer or did not confirm in time."""
+    """
+    The broker does not answer or did not confirm in time.
+
+    Its kind: connection (cannot be made, or was lost), channel (closed by the broker), io (no
+    answer in time), setup (a queue could not be declared), or blocked (the broker's alarm).
+    """
+
+    def __init__(self, words: str, kind: str = "connection") -> None:
+        super().__init__(words)
+        self.kind = kind
 
 
 class DatabaseUnavailable(Unavailable):
     """A fresh database connection fails as well."""
+
+    kind = "database"
 
 
 class Verdict(EventBusError):

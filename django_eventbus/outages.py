@@ -6,11 +6,13 @@ import logging
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from django.db import Error, InterfaceError, OperationalError, connections
 
+from django_eventbus.conf import conf
 from django_eventbus.exceptions import DatabaseUnavailable, Unavailable
 from django_eventbus.signals import announce, outage
 
@@ -21,7 +23,9 @@ _RUN_AGAIN = ("40001", "40P01")
 #: Connection exceptions, and the server being shut down, crashed or starting.
 _CONNECTION_GONE = ("08", "57P01", "57P02", "57P03")
 _LOCKED = ("database is locked", "database table is locked")
-_SHORTEST, _LONGEST = 0.2, 5.0
+
+#: How often this process met each kind of outage: every try counts, not only the first.
+errors: Counter[str] = Counter()
 
 
 @contextmanager
@@ -90,15 +94,16 @@ class OutageWatch:
         self.sender = sender
         self._lock = threading.Lock()
         self._since: float | None = None
+        self._kind = ""
 
     def begin(self, error: Unavailable) -> None:
         with self._lock:
+            errors[error.kind] += 1
             if self._since is not None:
                 return
-            self._since = time.monotonic()
-        kind = type(error).__name__
+            self._since, self._kind = time.monotonic(), error.kind
         logger.error("Outage: %s Waiting for it to end.", error)
-        announce(outage, self.sender, kind=kind, over=False, seconds=0.0)
+        announce(outage, self.sender, kind=error.kind, over=False, seconds=0.0)
 
     def end(self) -> None:
         with self._lock:
@@ -106,7 +111,7 @@ class OutageWatch:
                 return
             seconds, self._since = time.monotonic() - self._since, None
         logger.warning("The outage is over after %.1f s.", seconds)
-        announce(outage, self.sender, kind="", over=True, seconds=seconds)
+        announce(outage, self.sender, kind=self._kind, over=True, seconds=seconds)
 
     def repeat(self, work: Callable[[], None], stop: threading.Event) -> None:
         """Call *work* again and again until *stop*, through outages."""
@@ -115,14 +120,14 @@ class OutageWatch:
 
     def succeed(self, work: Callable[[], None], stop: threading.Event) -> None:
         """Call *work* until it succeeds or *stop*, waiting longer and longer in between."""
-        pause = _SHORTEST
+        pause, longest = conf.outage_wait
         while not stop.is_set():
             try:
                 work()
             except Unavailable as error:
                 self.begin(error)
                 stop.wait(pause * random.uniform(0.5, 1))  # noqa: S311
-                pause = min(pause * 2, _LONGEST)
+                pause = min(pause * 2, longest)
             else:
                 self.end()
                 return

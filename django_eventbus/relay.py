@@ -37,8 +37,6 @@ logger = logging.getLogger(__name__)
 _LOCK_SPACE = 1_702_260_322
 #: How often it looks for re-drives that went unanswered.
 _LOOK_EVERY = timedelta(seconds=10)
-#: How long a row rests that the broker did not take this time, so that others come first.
-_HOLD = timedelta(seconds=5)
 _UNROUTABLE = "no queue was bound to take it"
 
 Pair = tuple[OutboxEvent, Receipt]
@@ -63,6 +61,8 @@ class Relay:
     def relay_once(self) -> int:
         """Carry up to a batch per shard; return how many rows left the ready state."""
         with proven(self.using):
+            # Before any row is locked: to connect may take longer than a transaction should.
+            self.publisher.open()
             self._look_after_redrives()
             self.rows.promote_due(timezone.now())
             # Rows written while SHARDS was higher are still there to be sent.
@@ -95,7 +95,7 @@ class Relay:
             sys.audit("eventbus.relay.committed")
         for row, receipt in pairs:
             _announce(row, receipt)
-        return sum(not isinstance(receipt, Refused) for _, receipt in pairs)
+        return len(pairs)
 
     def _relay_under_locks(self, shard: int) -> Sequence[Pair]:
         # The transaction stays open over the confirms: a relay that dies lets go of its rows.
@@ -151,15 +151,15 @@ class Relay:
     def _mark(self, pairs: Sequence[Pair]) -> None:
         # Confirm first, mark second: a crash in between publishes twice, which the inbox
         # absorbs. The other order would lose events.
-        self.rows.mark_published(_ids(pairs, Confirmed))
-        self.rows.mark_unroutable(_ids(pairs, Unroutable), _UNROUTABLE)
-        for row, receipt in pairs:
-            if isinstance(receipt, Refused):
-                self.rows.hold(row.pk, receipt.reason, timezone.now() + _HOLD)
-        unsent = [row for row, receipt in pairs if isinstance(receipt, Unroutable | Rejected)]
-        for row, receipt in pairs:
-            if isinstance(receipt, Rejected):
-                self.rows.mark_failed(row.pk, receipt.reason)
+        verdicts = [(row, _verdict(row, receipt)) for row, receipt in pairs]
+        self.rows.mark_published(_ids(verdicts, Confirmed))
+        self.rows.mark_unroutable(_ids(verdicts, Unroutable), _UNROUTABLE)
+        for row, verdict in verdicts:
+            if isinstance(verdict, Refused):
+                self.rows.hold(row.pk, verdict.reason, timezone.now() + _hold(row))
+            elif isinstance(verdict, Rejected):
+                self.rows.mark_failed(row.pk, verdict.reason)
+        unsent = [row for row, verdict in verdicts if isinstance(verdict, Unroutable | Rejected)]
         report_unsent(unsent, self.using)
         if pairs:
             sys.audit("eventbus.relay.marked")
@@ -180,6 +180,22 @@ def _outgoing(row: OutboxEvent) -> Outgoing:
     return Outgoing(address=address, message=message)
 
 
+def _verdict(row: OutboxEvent, receipt: Receipt) -> Receipt:
+    """Return what *receipt* means for the row: UNROUTABLE may say hold or ignore."""
+    # Not for an addressed row, which one queue must have: ignored, a re-drive would be lost.
+    if not isinstance(receipt, Unroutable) or row.is_addressed:
+        return receipt
+    policies: dict[str, Receipt] = {"hold": Refused(reason=_UNROUTABLE), "ignore": Confirmed()}
+    return policies.get(conf.unroutable, receipt)
+
+
+def _hold(row: OutboxEvent) -> timedelta:
+    """Return how long *row* rests, so that others come first: the longer, the older it is."""
+    shortest, longest = conf.hold_wait
+    age = (timezone.now() - row.created_at).total_seconds() if row.error else 0
+    return timedelta(seconds=min(max(shortest, age), longest))
+
+
 def _ids(pairs: Sequence[Pair], kind: type[Receipt]) -> list[int]:
     return [row.pk for row, receipt in pairs if isinstance(receipt, kind)]
 
@@ -189,7 +205,8 @@ def _announce(row: OutboxEvent, receipt: Receipt) -> None:
         case Confirmed():
             announce(event_published, Relay, row=row)
         case Unroutable():
-            announce(event_unroutable, Relay, row=row)
+            policy = "flag" if row.is_addressed else conf.unroutable
+            announce(event_unroutable, Relay, row=row, policy=policy)
         case Rejected(reason=reason):
             announce(event_failed, Relay, row=row, reason=reason)
         case Refused(reason=reason):

@@ -13,7 +13,7 @@ from django.dispatch import Signal
 
 #: Relay: the broker confirmed it. Arguments: row (OutboxEvent).
 event_published = Signal()
-#: Relay: the broker took it, but no queue wanted it. Arguments: row.
+#: Relay: the broker took it, but no queue wanted it. Arguments: row, policy.
 event_unroutable = Signal()
 #: Relay: the broker will never take it. Arguments: row, reason.
 event_failed = Signal()

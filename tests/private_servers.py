@@ -189,6 +189,8 @@ class PrivateRabbitmq(PrivateServer):
         self.node = f"eventbus-{self.port}@localhost"
         self.distribution_port = free_port()
         self.epmd_port = free_port()
+        #: More lines of rabbitmq.conf, read at each start.
+        self.configuration: list[str] = []
 
     @property
     def url(self) -> str:
@@ -202,7 +204,7 @@ class PrivateRabbitmq(PrivateServer):
         (self.directory / "rabbitmq.conf").write_text(
             f"listeners.tcp.1 = 127.0.0.1:{self.port}\n"
             "disk_free_limit.absolute = 50MB\n"
-            "log.console = true\n"
+            "log.console = true\n" + "".join(f"{line}\n" for line in self.configuration)
         )
         (self.directory / "enabled_plugins").write_text("[].\n")
         return self.popen([server], env=self.environment())

@@ -44,6 +44,37 @@ def test_relay_once_publishes_what_is_ready_and_exits(manage):
     assert QueuedMessage.objects.count() == 5
 
 
+@pytest.mark.parametrize("command", ["relay_events", "consume_events"])
+def test_with_fail_fast_an_unreachable_broker_ends_the_command(manage, command):
+    environment = settings_of(BROKER_URL="amqp://user:hunter2@127.0.0.1:1")
+
+    ended = manage.run(command, "--fail-fast", env=environment)
+
+    assert ended.returncode == 1
+    said = ended.output.splitlines()[-1]
+    assert said == "CommandError: The broker at amqp://127.0.0.1:1// does not answer."
+    assert "Traceback" not in ended.output
+
+
+@pytest.mark.postgres
+def test_with_fail_fast_an_unreachable_database_ends_the_command(manage):
+    environment = {**FAST, "EVENTBUS_TEST_DATABASE_URL": "postgres://nobody@127.0.0.1:1/nowhere"}
+
+    ended = manage.run("relay_events", "--fail-fast", env=environment)
+
+    assert ended.returncode == 1
+    assert "CommandError: The database 'default' does not answer" in ended.output.splitlines()[-1]
+
+
+def test_with_fail_fast_a_command_runs_if_all_is_there(manage):
+    count_up(1)
+
+    ended = manage.run("consume_events", "--fail-fast", "--with-relay", "--burst", env=FAST)
+
+    assert ended.returncode == 0, ended.output
+    assert Effect.objects.count() == 1
+
+
 def test_burst_works_until_nothing_is_due_and_exits(manage):
     count_up(5)
     publish("act.now", {"do": "fail once"})

@@ -31,6 +31,9 @@ class ScriptedPublisher:
     def __init__(self):
         self.sent = []
 
+    def open(self):
+        pass
+
     def publish(self, batch):
         self.sent += [each.message.type for each in batch]
         return [self.answers[each.message.type.rpartition(".")[2]] for each in batch]
@@ -63,7 +66,7 @@ def test_every_receipt_has_a_row_outcome(db):
 
     relayed = Relay(ScriptedPublisher(), "default").relay_once()
 
-    assert relayed == 3
+    assert relayed == 4
     assert states() == ["published", "unroutable", "scheduled", "failed"]
     assert list(OutboxEvent.objects.order_by("id").values_list("error", flat=True)) == [
         "",
@@ -116,6 +119,65 @@ def test_an_unroutable_row_can_be_published_again(bus):
     assert bus.relay() == 1
     assert states() == ["published"]
     assert QueuedMessage.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "state"), [("flag", "unroutable"), ("hold", "scheduled"), ("ignore", "published")]
+)
+def test_what_no_queue_wants_is_settled_as_the_policy_says(bus, settings, policy, state):
+    settings.EVENTBUS = {**settings.EVENTBUS, "UNROUTABLE": policy}
+    heard = []
+
+    def hear(row, **details):
+        heard.append((row.type, details["policy"]))
+
+    signals.event_unroutable.connect(hear)
+    publish("order.placed", {})
+
+    assert bus.relay() == 1
+
+    assert states() == [state]
+    assert heard == [("order.placed", policy)]
+
+
+def test_a_held_row_goes_out_when_a_queue_is_bound(bus, settings):
+    settings.EVENTBUS = {**settings.EVENTBUS, "UNROUTABLE": "hold"}
+    publish("order.placed", {})
+    bus.relay()
+    bus.subscribe("order.*")(lambda event: None)
+    bus.pass_time()
+
+    assert bus.relay() == 1
+
+    assert states() == ["published"]
+    assert OutboxEvent.objects.get().error == ""
+
+
+@pytest.mark.parametrize("policy", ["flag", "hold", "ignore"])
+def test_an_addressed_row_that_no_queue_took_is_flagged_whatever_the_policy(db, settings, policy):
+    settings.EVENTBUS = {**settings.EVENTBUS, "UNROUTABLE": policy}
+    publish("row.lost", {})
+    OutboxEvent.objects.update(queue="shop.gone")
+
+    Relay(ScriptedPublisher(), "default").relay_once()
+
+    assert states() == ["unroutable"]
+
+
+@pytest.mark.parametrize(
+    ("age", "error", "wait"),
+    [(0, "", 5), (60, "", 5), (2, "full", 5), (12, "full", 12), (90, "full", 20)],
+)
+def test_a_row_is_held_the_longer_the_older_it_is(db, settings, age, error, wait):
+    settings.EVENTBUS = {**settings.EVENTBUS, "HOLD_WAIT": ["5s", "20s"]}
+    publish("row.full", {})
+    now = timezone.now()
+    OutboxEvent.objects.update(created_at=now - timedelta(seconds=age), error=error)
+
+    Relay(ScriptedPublisher(), "default").relay_once()
+
+    held = (OutboxEvent.objects.get().due_at - now).total_seconds()
+    assert wait <= held < wait + 3
 
 
 def test_each_receipt_is_announced(db):

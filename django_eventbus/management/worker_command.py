@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from django.core.checks import ERROR, CheckMessage
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
 from django_eventbus import checks, transports
@@ -27,6 +27,13 @@ class WorkerCommand(BaseCommand, ABC):
 
     crew: Crew
     transport: Transport
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--fail-fast",
+            action="store_true",
+            help="Do not wait at the start for a database or a broker that is away; exit with 1.",
+        )
 
     @abstractmethod
     def wire(self, **options: Any) -> str:
@@ -48,9 +55,11 @@ class WorkerCommand(BaseCommand, ABC):
 
     def work(self, **options: Any) -> None:
         """Wait for the database and the broker, then run the crew to its end."""
-        OutageWatch(type(self)).succeed(
-            lambda: refuse_missing_tables(options.get("database") or "default"), self.crew.stop
-        )
+        database = options.get("database") or "default"
+        if options["fail_fast"]:
+            refuse_missing_tables(database)
+            refuse_unreachable(self.transport)
+        OutageWatch(type(self)).succeed(lambda: refuse_missing_tables(database), self.crew.stop)
         declare(self.transport, self.crew.stop)
         if self.crew.stop.is_set():
             return
@@ -87,6 +96,15 @@ def refuse_missing_tables(database: str) -> None:
         raise
     if OutboxEvent._meta.db_table not in tables:
         raise CommandError("The tables of django_eventbus are missing: run `manage.py migrate`.")
+
+
+def refuse_unreachable(transport: Transport) -> None:
+    """Raise BrokerUnavailable if there is no connection to be had."""
+    publisher = transport.publisher()
+    try:
+        publisher.open()
+    finally:
+        publisher.close()
 
 
 def positive(text: str) -> int:

@@ -90,6 +90,13 @@ class QueueSpec:
 class Publisher(Protocol):
     """Sends with confirms. May be used from any thread."""
 
+    def open(self) -> None:
+        """
+        Connect, unless that is done; publish() does it too.
+
+        Raise BrokerUnavailable if there is no connection to be had, or it takes no messages now.
+        """
+
     def publish(self, batch: Sequence[Outgoing]) -> Sequence[Receipt]:
         """
         Send all of *batch* and account for every message, in the same order.

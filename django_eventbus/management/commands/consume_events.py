@@ -36,6 +36,7 @@ class Command(WorkerCommand):
             "--burst", action="store_true", help="Exit when nothing is due any more."
         )
         parser.add_argument("--max-messages", type=positive, help="Exit after so many messages.")
+        super().add_arguments(parser)
 
     def wire(self, **options: Any) -> str:
         queues = chosen_queues(options["queue"])

@@ -21,6 +21,7 @@ class Command(WorkerCommand):
         parser.add_argument("--once", action="store_true", help="Publish what is ready, then exit.")
         parser.add_argument("--batch-size", type=positive, help="Rows per batch.")
         parser.add_argument("--database", default="default", help="Whose outbox to relay.")
+        super().add_arguments(parser)
 
     def wire(self, **options: Any) -> str:
         relay = Relay(self.transport.publisher(), options["database"], options["batch_size"])

@@ -37,6 +37,9 @@ class DatabasePublisher:
     def __init__(self, using: str) -> None:
         self.using = using
 
+    def open(self) -> None:
+        """Nothing to open: connections belong to Django."""
+
     def publish(self, batch: Sequence[Outgoing]) -> Sequence[Receipt]:
         with proven(self.using), transaction.atomic(using=self.using):
             bindings = self._bindings(batch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pika
 from pika import exceptions as amqp
@@ -13,6 +13,7 @@ from pika import exceptions as amqp
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import BrokerRefused, BrokerUnavailable
 from django_eventbus.transports.rabbitmq.parameters import BrokerAddress, parameters_of
+from django_eventbus.transports.rabbitmq.refusals import refusal
 
 logger = logging.getLogger(__name__)
 # pika logs every lost connection with a traceback, and returned messages with their bodies.
@@ -20,20 +21,30 @@ logging.getLogger("pika").setLevel(logging.CRITICAL)
 
 T = TypeVar("T")
 
-_REFUSED = (
-    amqp.ProbableAuthenticationError,
-    amqp.AuthenticationError,
-    amqp.ProbableAccessDeniedError,
-)
-_CODES_REFUSED = (403, 530)
+#: How long a polite farewell may take; a broker in alarm does not read it.
+_FAREWELL = 5.0
 
 
-class ChannelClosed(Exception):
-    """The broker closed the channel, with a code and its words."""
+class Reply(Generic[T]):
+    """What a question to the broker came to: the first answer, or the first failure."""
 
-    def __init__(self, code: int, text: str) -> None:
-        super().__init__(f"{code} {text}")
-        self.code = code
+    def __init__(self) -> None:
+        self.came = threading.Event()
+        self._answers: list[T] = []
+        self._errors: list[Exception] = []
+
+    def answer(self, value: T) -> None:
+        self._answers.append(value)
+        self.came.set()
+
+    def fail(self, error: Exception) -> None:
+        self._errors.append(error)
+        self.came.set()
+
+    def value(self) -> T:
+        if self._answers:
+            return self._answers[0]
+        raise self._errors[0]
 
 
 class BrokerConnection:
@@ -49,6 +60,10 @@ class BrokerConnection:
         self.blocked = False
         #: Called on the I/O thread, once, when the connection is gone.
         self.on_lost: Callable[[Exception], None] = lambda error: None
+        #: Called on the I/O thread when the broker stops taking messages.
+        self.on_blocked: Callable[[Exception], None] = lambda error: None
+        #: Who waits for an answer; told when the connection ends.
+        self._asking: set[Callable[[Exception], None]] = set()
         self._connection: Any = None
         self._thread: threading.Thread | None = None
         self._opened = threading.Event()
@@ -65,14 +80,13 @@ class BrokerConnection:
 
     def open(self) -> None:
         """Connect to the first host that answers. Raise BrokerUnavailable or BrokerRefused."""
+        refused = ""
         for parameters in parameters_of(self.address, self.purpose):
             if self._connect(parameters):
                 return
-        if isinstance(self._error, _REFUSED) or _code_of(self._error) in _CODES_REFUSED:
-            raise BrokerRefused(
-                f"The broker at {self.address.words} refused the login or the virtual host "
-                f"for the user {self.address.user!r}."
-            )
+            refused = refusal(self._error, self.address) or refused
+        if refused:
+            raise BrokerRefused(refused)
         raise BrokerUnavailable(f"The broker at {self.address.words} does not answer.")
 
     def _connect(self, parameters: pika.ConnectionParameters) -> bool:
@@ -87,12 +101,16 @@ class BrokerConnection:
         return self._is_open
 
     def _run(self, parameters: pika.ConnectionParameters) -> None:
-        self._connection = pika.SelectConnection(
-            parameters,
-            on_open_callback=self._on_open,
-            on_open_error_callback=self._on_open_error,
-            on_close_callback=self._on_close,
-        )
+        try:
+            self._connection = pika.SelectConnection(
+                parameters,
+                on_open_callback=self._on_open,
+                on_open_error_callback=self._on_open_error,
+                on_close_callback=self._on_close,
+            )
+        except Exception as error:
+            self._end(error)
+            return
         self._connection.add_on_connection_blocked_callback(self._on_blocked)
         self._connection.add_on_connection_unblocked_callback(self._on_unblocked)
         loop = self._connection.ioloop
@@ -121,12 +139,25 @@ class BrokerConnection:
     def _end(self, reason: BaseException) -> None:
         was_open, self._is_open, self._error = self._is_open, False, reason
         self._opened.set()
+        lost = BrokerUnavailable(f"The connection to {self.address.words} was lost.")
+        for fail in list(self._asking):
+            fail(lost)
         if was_open:
-            self.on_lost(BrokerUnavailable(f"The connection to {self.address.words} was lost."))
+            self.on_lost(lost)
+
+    def raise_if_blocked(self) -> None:
+        """Raise BrokerUnavailable while the broker's alarm is on: it would not read us."""
+        if self.blocked:
+            raise self._alarm()
+
+    def _alarm(self) -> BrokerUnavailable:
+        words = f"The broker at {self.address.words} is in alarm and takes no messages."
+        return BrokerUnavailable(words, kind="blocked")
 
     def _on_blocked(self, connection: Any, frame: Any) -> None:
         self.blocked = True
         logger.warning("The broker blocks publishing (%s).", self.purpose)
+        self.on_blocked(self._alarm())
 
     def _on_unblocked(self, connection: Any, frame: Any) -> None:
         self.blocked = False
@@ -145,37 +176,30 @@ class BrokerConnection:
         self, question: Callable[[Callable[[T], None], Callable[[Exception], None]], None]
     ) -> T:
         """Run *question* on the I/O thread and wait until it has answered or failed."""
-        answered = threading.Event()
-        answers: list[T] = []
-        errors: list[Exception] = []
+        reply: Reply[T] = Reply()
 
-        def answer(value: T) -> None:
-            answers.append(value)
-            answered.set()
+        def put() -> None:
+            try:
+                question(reply.answer, reply.fail)
+            except amqp.AMQPError as error:
+                # The channel or the connection was closed just before.
+                words = f"The channel was closed: {error!r:.200}"
+                reply.fail(BrokerUnavailable(words, kind="channel"))
 
-        def fail(error: Exception) -> None:
-            errors.append(error)
-            answered.set()
-
-        self.call(lambda: question(answer, fail))
-        if not answered.wait(conf.confirm_timeout):
-            self.drop()
-            raise BrokerUnavailable(f"The broker at {self.address.words} did not answer in time.")
-        if errors:
-            raise errors[0]
-        return answers[0]
+        self._asking.add(reply.fail)
+        try:
+            self.call(put)
+            if not reply.came.wait(conf.confirm_timeout):
+                self.drop()
+                words = f"The broker at {self.address.words} did not answer in time."
+                raise BrokerUnavailable(words, kind="io")
+        finally:
+            self._asking.discard(reply.fail)
+        return reply.value()
 
     def channel(self) -> Any:
         """Open a channel."""
-        return self.ask(lambda answer, fail: self._open_channel(answer, fail))
-
-    def _open_channel(
-        self, answer: Callable[[Any], None], fail: Callable[[Exception], None]
-    ) -> None:
-        try:
-            self._connection.channel(on_open_callback=answer)
-        except Exception:
-            fail(BrokerUnavailable("The connection was lost."))
+        return self.ask(lambda answer, fail: self.new_channel(answer))
 
     def new_channel(self, on_open: Callable[[Any], None]) -> None:
         """Open a channel; on the I/O thread only."""
@@ -199,7 +223,7 @@ class BrokerConnection:
             self._connection._terminate_stream(amqp.ConnectionClosed(0, "cut"))
 
     def close(self) -> None:
-        """Close politely, and wait a little for it."""
+        """Close politely, and wait a little for it; then cut."""
         self.on_lost = lambda error: None
         if self._is_open:
             try:
@@ -207,12 +231,11 @@ class BrokerConnection:
             except BrokerUnavailable:
                 logger.debug("The connection was gone before it was closed.")
         if self._thread and self._thread is not threading.current_thread():
-            self._thread.join(5)
+            self._thread.join(_FAREWELL)
+            if self._thread.is_alive():
+                self.drop()
+                self._thread.join(_FAREWELL)
 
     def _close_politely(self) -> None:
         if self._connection.is_open:
             self._connection.close()
-
-
-def _code_of(error: BaseException | None) -> int:
-    return int(getattr(error, "reply_code", 0) or 0)

@@ -8,7 +8,7 @@ from typing import Any
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import BrokerRefused, BrokerUnavailable
 from django_eventbus.transports.contract import QueueSpec
-from django_eventbus.transports.rabbitmq.connection import BrokerConnection, ChannelClosed
+from django_eventbus.transports.rabbitmq.connection import BrokerConnection
 from django_eventbus.transports.rabbitmq.topology import (
     Bind,
     Exchange,
@@ -19,6 +19,14 @@ from django_eventbus.transports.rabbitmq.topology import (
 
 _REFUSED, _NOT_FOUND, _LOCKED, _DIFFERS = 403, 404, 405, 406
 _ANSWERS_NO = (_REFUSED, _NOT_FOUND, _LOCKED, _DIFFERS)
+
+
+class ChannelClosed(Exception):
+    """The broker closed the channel, with a code and its words."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{code} {text}")
+        self.code = code
 
 
 class Inquiry:
@@ -73,7 +81,7 @@ def _closed(reason: Any) -> Exception:
     code, text = getattr(reason, "reply_code", 0), getattr(reason, "reply_text", str(reason))
     if code in _ANSWERS_NO:
         return ChannelClosed(code, text)
-    return BrokerUnavailable("The connection was lost.")
+    return BrokerUnavailable("The connection was lost.", kind="setup")
 
 
 def _declare(channel: Any, resource: Resource, answer: Callable[[Any], None]) -> None:

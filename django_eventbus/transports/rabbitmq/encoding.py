@@ -13,6 +13,7 @@ from django_eventbus.messages import Message, moment, storable
 
 #: What the frame around the properties takes.
 _FRAME_OVERHEAD = 64
+_SHORT = 255
 
 
 class GuardedProperties(spec.BasicProperties):
@@ -62,6 +63,17 @@ def problem_with(properties: pika.BasicProperties, frame_max: int) -> str:
         )
     if size + _FRAME_OVERHEAD > frame_max:
         return f"its properties and headers have {size} bytes; the broker takes {frame_max}"
+    return ""
+
+
+def name_problem(exchange: str, routing_key: str) -> str:
+    """Say why nothing can be sent to this place, or return ""."""
+    for what, name in (("exchange", exchange), ("routing key", routing_key)):
+        try:
+            if len(name.encode()) > _SHORT:
+                return f"its {what} has more than {_SHORT} bytes"
+        except UnicodeEncodeError:
+            return f"its {what} is not Unicode"
     return ""
 
 

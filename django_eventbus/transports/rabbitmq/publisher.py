@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pika import exceptions as amqp
+
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import BrokerUnavailable
 from django_eventbus.messages import ROW, SUBSCRIPTION
@@ -20,7 +22,11 @@ from django_eventbus.transports.contract import (
     Unroutable,
 )
 from django_eventbus.transports.rabbitmq.connection import BrokerConnection
-from django_eventbus.transports.rabbitmq.encoding import problem_with, properties_of
+from django_eventbus.transports.rabbitmq.encoding import (
+    name_problem,
+    problem_with,
+    properties_of,
+)
 from django_eventbus.transports.rabbitmq.parameters import BrokerAddress
 from django_eventbus.transports.rabbitmq.topology import target_of
 
@@ -44,8 +50,9 @@ class Batch:
             self.done.set()
 
     def fail(self, error: Exception) -> None:
-        self.error = error
-        self.done.set()
+        if not self.done.is_set():
+            self.error = error
+            self.done.set()
 
 
 @dataclass(slots=True)
@@ -65,8 +72,13 @@ class Parcel:
         """What basic.return tells of a message; it has no delivery tag."""
         return identity_of(self.exchange, self.routing_key, self.properties)
 
+    @property
+    def is_awaited(self) -> bool:
+        return not self.batch.done.is_set()
+
     def settle(self, receipt: Receipt) -> None:
-        self.batch.settle(self.index, receipt)
+        if self.is_awaited:
+            self.batch.settle(self.index, receipt)
 
 
 def identity_of(exchange: str, routing_key: str, properties: Any) -> tuple[Any, ...]:
@@ -83,13 +95,22 @@ class RabbitmqPublisher:
         self._lock = threading.Lock()
         self._line: ConfirmingLine | None = None
 
+    def open(self) -> None:
+        self._open_line().connection.raise_if_blocked()
+
     def publish(self, batch: Sequence[Outgoing]) -> Sequence[Receipt]:
+        if not batch:
+            return []
         line = self._open_line()
+        line.connection.raise_if_blocked()
         waiting = Batch(receipts=[None] * len(batch), open=len(batch))
         line.send([self._parcel(line, waiting, *each) for each in enumerate(batch)], waiting)
         if not waiting.done.wait(conf.confirm_timeout):
+            # Not closed politely: whoever does not confirm may not answer that either.
+            late = BrokerUnavailable(f"{self.address.words} did not confirm in time.", kind="io")
+            waiting.fail(late)
             line.connection.drop()
-            raise BrokerUnavailable(f"{self.address.words} did not confirm in time.")
+            raise late
         if waiting.error:
             raise waiting.error
         return [receipt for receipt in waiting.receipts if receipt is not None]
@@ -102,6 +123,9 @@ class RabbitmqPublisher:
             batch.settle(index, Rejected(reason=problem))
             return None
         exchange, routing_key = target_of(outgoing.address)
+        if problem := name_problem(exchange, routing_key):
+            batch.settle(index, Rejected(reason=problem))
+            return None
         return Parcel(batch, index, exchange, routing_key, properties, outgoing.message.body)
 
     def _open_line(self) -> ConfirmingLine:
@@ -128,6 +152,7 @@ class ConfirmingLine:
     def __init__(self, connection: BrokerConnection) -> None:
         self.connection = connection
         connection.on_lost = self._on_lost
+        connection.on_blocked = self._on_blocked
         self._channel: Any = None
         self._waiting: deque[Parcel] = deque()
         self._sent: dict[int, Parcel] = {}
@@ -159,17 +184,23 @@ class ConfirmingLine:
 
     def _pump(self) -> None:
         window = 1 if self._suspects else conf.confirm_window
-        while self._channel and self._waiting and len(self._sent) < window:
+        while self._can_send() and self._waiting and len(self._sent) < window:
             self._send_one(self._waiting.popleft())
 
+    def _can_send(self) -> bool:
+        return bool(self._channel and self._channel.is_open and not self.connection.blocked)
+
     def _send_one(self, parcel: Parcel) -> None:
+        if not parcel.is_awaited:
+            return
         try:
             self._channel.basic_publish(
                 parcel.exchange, parcel.routing_key, parcel.body, parcel.properties, mandatory=True
             )
-        except Exception as error:
-            # Raised before anything was sent, so the tag is not used up.
-            parcel.settle(Rejected(reason=f"it cannot be sent: {type(error).__name__}"))
+        except amqp.AMQPError as error:
+            # Raised before anything was sent, so the tag is not used up. The connection is
+            # ending: it will fail what waits when it has.
+            parcel.batch.fail(BrokerUnavailable(f"It cannot be sent now: {error!r:.200}"))
             return
         self._sent[self._next_tag] = parcel
         self._next_tag += 1
@@ -204,27 +235,44 @@ class ConfirmingLine:
 
     def _on_channel_closed(self, channel: Any, reason: Any) -> None:
         self._channel = None
-        if not self.connection.is_open or channel.connection.is_closing:
+        # pika closes the channels of a lost connection first: nobody is to blame for that.
+        if not isinstance(reason, amqp.ChannelClosedByBroker):
             return
-        unsettled = list(self._sent.values())
+        sent = list(self._sent.values())
+        unsettled = [parcel for parcel in sent if parcel.is_awaited]
         self._sent.clear()
-        if len(unsettled) == 1:
-            self._blame(unsettled[0], reason)
+        # Alone on the channel, also among those that nobody waits for any more.
+        if len(sent) == len(unsettled) == 1:
+            self._blame(sent[0], reason)
         else:
             # One of them did it: send them one at a time until it does it again.
             self._suspects = len(unsettled)
             self._waiting.extendleft(reversed(unsettled))
         self._open()
 
-    def _blame(self, parcel: Parcel, reason: Any) -> None:
-        text = f"{getattr(reason, 'reply_code', 0)} {getattr(reason, 'reply_text', reason)}"
-        missing = getattr(reason, "reply_code", 0) == _NOT_FOUND
-        # A missing exchange may be declared yet; anything else will be refused again.
-        parcel.settle(Refused(reason=text) if missing else Rejected(reason=text))
+    def _blame(self, parcel: Parcel, reason: amqp.ChannelClosedByBroker) -> None:
         self._suspects = 0
+        text = f"{reason.reply_code} {reason.reply_text}"
+        if reason.reply_code != _NOT_FOUND:
+            parcel.settle(Rejected(reason=text))
+            return
+        # A missing exchange may be declared yet. Until then, each of its messages would close
+        # the channel and have the innocent sent twice: hold all of them at once.
+        for each in (parcel, *self._waiting):
+            if each.exchange == parcel.exchange:
+                each.settle(Refused(reason=text))
 
     def _on_lost(self, error: Exception) -> None:
+        self._fail_all(error)
+        self._sent.clear()
+
+    def _on_blocked(self, error: Exception) -> None:
+        # What was sent stays in _sent: the broker reads and confirms it after its alarm, when
+        # nobody waits for it any more; forgotten, its tags would be counted wrongly.
+        self._fail_all(error)
+        self._suspects = 0
+
+    def _fail_all(self, error: Exception) -> None:
         for parcel in [*self._sent.values(), *self._waiting]:
             parcel.batch.fail(error)
-        self._sent.clear()
         self._waiting.clear()

@@ -109,7 +109,7 @@ class Feed:
     ) -> None:
         def on_closed(channel: Any, reason: Any) -> None:
             self._end()
-            fail(BrokerUnavailable(f"The broker closed the channel: {reason}"))
+            fail(BrokerUnavailable(f"The broker closed the channel: {reason}", kind="channel"))
 
         self._channel.add_on_close_callback(on_closed)
         self._channel.add_on_cancel_callback(self._on_cancelled)

@@ -1,0 +1,94 @@
+"""A RabbitMQ of the tests' own, started once per worker, that may be alarmed and stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests import services
+from tests.amqp import Amqp
+from tests.certificates import Authority
+from tests.helpers import eventually
+from tests.private_servers import PrivateRabbitmq, free_port
+
+#: Give tests of one group to one worker: the node takes long to start.
+ONE_WORKER = pytest.mark.xdist_group("own broker")
+MAX_MESSAGE_SIZE = 200_000
+
+
+class OwnNode:
+    """The node, with a TLS listener that wants a client certificate."""
+
+    def __init__(self, directory: Path) -> None:
+        self.authority = Authority(directory)
+        self.client = self.authority.issue("client")
+        self.server = PrivateRabbitmq()
+        self.tls_port = free_port()
+        certificate, key = self.authority.issue("server", "DNS:localhost")
+        self.server.configuration = [
+            f"max_message_size = {MAX_MESSAGE_SIZE}",
+            f"listeners.ssl.1 = 127.0.0.1:{self.tls_port}",
+            f"ssl_options.cacertfile = {self.authority.certificate}",
+            f"ssl_options.certfile = {certificate}",
+            f"ssl_options.keyfile = {key}",
+            "ssl_options.verify = verify_peer",
+            "ssl_options.fail_if_no_peer_cert = true",
+        ]
+
+    @contextmanager
+    def alarm(self) -> Iterator[None]:
+        """Make the broker block publishers, as it does when it runs out of memory."""
+        self._set_memory_limit("0.0000001")
+        try:
+            eventually(self._is_in_alarm, timeout=20)
+            yield
+        finally:
+            self._set_memory_limit("0.6")
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Make the broker stop answering, while its sockets stay open."""
+        assert self.server.process
+        os.killpg(self.server.process.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.killpg(self.server.process.pid, signal.SIGCONT)
+
+    def count(self, what: str) -> int:
+        """Return how many connections or channels the broker has."""
+        listed = self.server.control("--quiet", f"list_{what}", "pid", "--no-table-headers")
+        return len(listed.splitlines())
+
+    def _set_memory_limit(self, fraction: str) -> None:
+        self.server.control("set_vm_memory_high_watermark", fraction)
+
+    def _is_in_alarm(self) -> bool:
+        return "memory" in self.server.control("eval", "rabbit_alarm:get_alarms().")
+
+
+@pytest.fixture(scope="session")
+def own_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnNode]:
+    """Start the node once; a test that stops it must start it again."""
+    try:
+        node = OwnNode(tmp_path_factory.mktemp("certificates"))
+        node.server.start()
+    except services.Unavailable as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(f"Not run, for want of RabbitMQ: {error}")
+    yield node
+    node.server.remove()
+
+
+@pytest.fixture
+def own_broker(own_node: OwnNode, settings: object) -> OwnNode:
+    """Work on the node, in a namespace of the test's own."""
+    amqp = Amqp(own_node.server.url)
+    settings.EVENTBUS = {**settings.EVENTBUS, **amqp.settings}  # type: ignore[attr-defined]
+    return own_node
