@@ -39,9 +39,18 @@ class GuardedProperties(spec.BasicProperties):
 spec.props[spec.BasicProperties.INDEX] = GuardedProperties
 
 
-def properties_of(message: Message) -> pika.BasicProperties:
+class EncodedProperties(spec.BasicProperties):
+    """Properties that are encoded once: to be measured before they are sent, and then to be sent."""
+
+    def encode(self) -> list[bytes]:
+        if not hasattr(self, "_encoded"):
+            self._encoded: list[bytes] = super().encode()
+        return self._encoded
+
+
+def properties_of(message: Message) -> EncodedProperties:
     """Return the AMQP properties of *message*."""
-    return pika.BasicProperties(
+    return EncodedProperties(
         message_id=message.id,
         type=message.type or None,
         app_id=message.source or None,

@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from pika import exceptions as amqp
@@ -31,6 +32,7 @@ from django_eventbus.transports.rabbitmq.parameters import BrokerAddress
 from django_eventbus.transports.rabbitmq.topology import target_of
 
 _NOT_FOUND = 404
+_PORTION = 100
 
 
 @dataclass(slots=True)
@@ -65,6 +67,8 @@ class Parcel:
     routing_key: str
     properties: Any
     body: bytes
+    #: Why it cannot be sent at all.
+    problem: str = ""
     is_returned: bool = False
 
     @property
@@ -104,7 +108,10 @@ class RabbitmqPublisher:
         line = self._open_line()
         line.connection.raise_if_blocked()
         waiting = Batch(receipts=[None] * len(batch), open=len(batch))
-        line.send([self._parcel(line, waiting, *each) for each in enumerate(batch)], waiting)
+        # In portions: the broker works on one while the next is encoded.
+        for start in range(0, len(batch), _PORTION):
+            portion = range(start, min(start + _PORTION, len(batch)))
+            line.send([self._parcel(line, waiting, each, batch[each]) for each in portion])
         if not waiting.done.wait(conf.confirm_timeout):
             # Not closed politely: whoever does not confirm may not answer that either.
             late = BrokerUnavailable(f"{self.address.words} did not confirm in time.", kind="io")
@@ -115,18 +122,13 @@ class RabbitmqPublisher:
             raise waiting.error
         return [receipt for receipt in waiting.receipts if receipt is not None]
 
-    def _parcel(
-        self, line: ConfirmingLine, batch: Batch, index: int, outgoing: Outgoing
-    ) -> Parcel | None:
+    def _parcel(self, line: ConfirmingLine, batch: Batch, index: int, outgoing: Outgoing) -> Parcel:
         properties = properties_of(outgoing.message)
-        if problem := problem_with(properties, line.connection.frame_max):
-            batch.settle(index, Rejected(reason=problem))
-            return None
+        problem = problem_with(properties, line.connection.frame_max)
         exchange, routing_key = target_of(outgoing.address)
-        if problem := name_problem(exchange, routing_key):
-            batch.settle(index, Rejected(reason=problem))
-            return None
-        return Parcel(batch, index, exchange, routing_key, properties, outgoing.message.body)
+        problem = problem or name_problem(exchange, routing_key)
+        body = outgoing.message.body
+        return Parcel(batch, index, exchange, routing_key, properties, body, problem)
 
     def _open_line(self) -> ConfirmingLine:
         with self._lock:
@@ -161,13 +163,12 @@ class ConfirmingLine:
         self._suspects = 0
         connection.call(self._open)
 
-    def send(self, parcels: Sequence[Parcel | None], batch: Batch) -> None:
+    def send(self, parcels: Sequence[Parcel]) -> None:
         def take() -> None:
-            self._waiting.extend(parcel for parcel in parcels if parcel)
+            self._waiting.extend(parcels)
             self._pump()
 
-        if not batch.done.is_set():
-            self.connection.call(take)
+        self.connection.call(take)
 
     def _open(self) -> None:
         self._channel, self._next_tag = None, 1
@@ -193,6 +194,9 @@ class ConfirmingLine:
     def _send_one(self, parcel: Parcel) -> None:
         if not parcel.is_awaited:
             return
+        if parcel.problem:
+            parcel.settle(Rejected(reason=parcel.problem))
+            return
         try:
             self._channel.basic_publish(
                 parcel.exchange, parcel.routing_key, parcel.body, parcel.properties, mandatory=True
@@ -208,11 +212,9 @@ class ConfirmingLine:
     def _on_confirmed(self, frame: Any) -> None:
         method = frame.method
         is_ack = type(method).__name__ == "Ack"
-        tags = [method.delivery_tag]
-        if method.multiple:
-            tags = [
-                tag for tag in self._sent if tag <= method.delivery_tag or not method.delivery_tag
-            ]
+        last = method.delivery_tag or self._next_tag
+        # In the order of their tags, so that what is not meant need not be looked at.
+        tags = takewhile(last.__ge__, list(self._sent)) if method.multiple else (last,)
         for tag in tags:
             if parcel := self._sent.pop(tag, None):
                 self._settle(parcel, is_ack)
