@@ -1,7 +1,7 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test lint check matrix build clean
+.PHONY: help demo test lint check matrix bench build clean
 
 find_python = for candidate in python3 python3.13 python3.12 python3.11; do \
 	if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
@@ -34,11 +34,14 @@ matrix: ## Run the tests on the corners of Python and Django (CORNERS="3.12 3.13
 	$(need_python)
 	@$(PYTHON) tools/matrix.py $(CORNERS)
 
+bench: .venv/.dev ## Measure relay and consumer beside a raw client and their peers (ARGS="--rounds 3")
+	@$(bin)/python -m benchmarks $(ARGS)
+
 build: .venv/.dev ## Build sdist and wheel, and try the wheel in a fresh environment
 	@$(bin)/python tools/package.py
 
 clean: ## Remove the environments and everything that was built
-	rm -rf .venv .matrix dist build .coverage .coverage.* htmlcov .hypothesis
+	rm -rf .venv .matrix .bench dist build .coverage .coverage.* htmlcov .hypothesis
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 .venv/.demo: pyproject.toml tools/environment.py

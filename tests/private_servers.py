@@ -189,6 +189,7 @@ class PrivateRabbitmq(PrivateServer):
         self.node = f"eventbus-{self.port}@localhost"
         self.distribution_port = free_port()
         self.epmd_port = free_port()
+        self.plugins: list[str] = []
         #: More lines of rabbitmq.conf, read at each start.
         self.configuration: list[str] = []
 
@@ -206,7 +207,7 @@ class PrivateRabbitmq(PrivateServer):
             "disk_free_limit.absolute = 50MB\n"
             "log.console = true\n" + "".join(f"{line}\n" for line in self.configuration)
         )
-        (self.directory / "enabled_plugins").write_text("[].\n")
+        (self.directory / "enabled_plugins").write_text(f"[{','.join(self.plugins)}].\n")
         return self.popen([server], env=self.environment())
 
     def control(self, *arguments: str) -> str:
