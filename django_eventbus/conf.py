@@ -158,6 +158,8 @@ class Conf:
     unroutable = Setting(one_of("flag", "hold", "ignore"), "flag")
     hold_wait = Setting(bounds, ("5s", "1m"))
     outage_wait = Setting(bounds, ("200ms", "5s"))
+    park_to = Setting(one_of("database", "broker"), "database")
+    collect_dlq = Setting(flag, True)
     require_transaction = Setting(flag, False)
     max_body_bytes = Setting(count, 1024 * 1024)
     batch_size = Setting(count, 100)

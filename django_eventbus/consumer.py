@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from django.db import DEFAULT_DB_ALIAS
 from django.utils import timezone
 
 from django_eventbus.conf import conf
-from django_eventbus.dead_letters import heal_unreached, park, was_discarded
+from django_eventbus.dead_letters import heal_unreached, was_discarded
 from django_eventbus.exceptions import BrokerUnavailable, Busy, Unavailable, Undecodable, Unmatched
 from django_eventbus.inbox import Arrival, Inbox, Settlement
 from django_eventbus.messages import ORIGINAL_QUEUE, RETRY_COUNT, SUBSCRIPTION, payload_of
@@ -24,6 +24,7 @@ from django_eventbus.outcomes import (
     Retry,
     Skipped,
 )
+from django_eventbus.parking import Parking
 from django_eventbus.retries import decide
 from django_eventbus.signals import (
     announce,
@@ -52,9 +53,14 @@ _BUSY_PAUSE = 1.0
 class Consumer:
     """Record, then act, then ack. Safe to use from many threads if its publisher is."""
 
-    def __init__(self, publisher: Publisher) -> None:
+    def __init__(
+        self,
+        publisher: Publisher,
+        dead_letter_queue: Callable[[str], str | None] = lambda queue: None,
+    ) -> None:
         self.publisher = publisher
-        self.inbox = Inbox()
+        self.parking = Parking(publisher, dead_letter_queue)
+        self.inbox = Inbox(self.parking)
 
     def consume(self, delivery: Delivery) -> list[Settlement]:
         """Settle *delivery*. Raise Unavailable, with the delivery returned, in an outage."""
@@ -85,14 +91,14 @@ class Consumer:
         try:
             payload = payload_of(delivery.message, conf.max_body_bytes)
         except Undecodable as error:
-            yield _settle_unreached(delivery, error)
+            yield self._settle_unreached(delivery, error)
             return
         if delivery.message.round and _was_discarded(delivery):
             yield Settlement(subscription=None, outcome=Skipped(reason="it was discarded"))
             return
-        subscriptions = _subscriptions_for(delivery)
+        subscriptions = subscriptions_for(delivery)
         if not subscriptions:
-            yield _settle_unreached(delivery, _unmatched(delivery))
+            yield self._settle_unreached(delivery, _unmatched(delivery))
             return
         arrival = Arrival(
             message=delivery.message,
@@ -105,6 +111,29 @@ class Consumer:
         if delivery.message.round:
             _heal_unreached(delivery)
 
+    def _settle_unreached(self, delivery: Delivery, error: Undecodable | Unmatched) -> Settlement:
+        """Settle what no subscription can be given: no inbox record, since nothing was done."""
+        # A copy of our own is never ignored: it is under way because something here failed.
+        is_news = isinstance(error, Unmatched) and not delivery.message.subscription
+        if is_news and conf.unmatched == "ignore":
+            return Settlement(subscription=None, outcome=Skipped(reason=str(error)), error=error)
+        if state := _final_state(delivery):
+            return Settlement(subscription=None, outcome=Duplicate(state=state))
+        policy = policy_for(delivery.message, None)
+        outcome = decide(error, delivery.message.attempt, policy, latest=timezone.now())
+        if isinstance(outcome, Park):
+            using = database_of(delivery.queue)
+            with proven(using):
+                self.parking.park(
+                    delivery.message,
+                    outcome,
+                    error,
+                    subscription=delivery.message.subscription,
+                    queue=delivery.queue,
+                    using=using,
+                )
+        return Settlement(subscription=None, outcome=outcome, error=error)
+
     def _send_copies(self, delivery: Delivery, settlements: Iterable[Settlement]) -> None:
         copies = [copy for each in settlements if (copy := _copy(delivery, each))]
         receipts = self.publisher.publish(copies) if copies else ()
@@ -114,7 +143,8 @@ class Consumer:
                 raise BrokerUnavailable(words, kind="channel")
 
 
-def _subscriptions_for(delivery: Delivery) -> list[Subscription]:
+def subscriptions_for(delivery: Delivery) -> list[Subscription]:
+    """Return whom *delivery* is for: all on its queue that match, or the one it is addressed to."""
     if name := delivery.message.subscription:
         return [found] if (found := registry.named(name)) else []
     return [each for each in registry.on_queue(delivery.queue) if each.matches(delivery.message)]
@@ -137,32 +167,8 @@ def _unmatched(delivery: Delivery) -> Unmatched:
     return Unmatched(f"nothing on {delivery.queue} subscribes to {message.type!r}")
 
 
-def _settle_unreached(delivery: Delivery, error: Undecodable | Unmatched) -> Settlement:
-    """Settle what no subscription can be given: no inbox record, since nothing was done."""
-    # A copy of our own is never ignored: it is under way because something here failed.
-    is_news = isinstance(error, Unmatched) and not delivery.message.subscription
-    if is_news and conf.unmatched == "ignore":
-        return Settlement(subscription=None, outcome=Skipped(reason=str(error)), error=error)
-    if state := _final_state(delivery):
-        return Settlement(subscription=None, outcome=Duplicate(state=state))
-    policy = policy_for(delivery.message, None)
-    outcome = decide(error, delivery.message.attempt, policy, latest=timezone.now())
-    if isinstance(outcome, Park):
-        using = _database_of(delivery.queue)
-        with proven(using):
-            park(
-                delivery.message,
-                outcome,
-                error,
-                subscription=delivery.message.subscription,
-                queue=delivery.queue,
-                using=using,
-            )
-    return Settlement(subscription=None, outcome=outcome, error=error)
-
-
 def _heal_unreached(delivery: Delivery) -> None:
-    using = _database_of(delivery.queue)
+    using = database_of(delivery.queue)
     with proven(using):
         heal_unreached(delivery.message, queue=delivery.queue, using=using)
 
@@ -171,7 +177,7 @@ def _final_state(delivery: Delivery) -> str:
     """Return how a message ended for the subscription it is addressed to, which is not here."""
     if not delivery.message.subscription:
         return ""
-    using = _database_of(delivery.queue)
+    using = database_of(delivery.queue)
     with proven(using):
         records = InboxRecord.objects.using(using)
         found = records.known(delivery.message.subscription, delivery.message.id)
@@ -179,12 +185,13 @@ def _final_state(delivery: Delivery) -> str:
 
 
 def _was_discarded(delivery: Delivery) -> bool:
-    using = _database_of(delivery.queue)
+    using = database_of(delivery.queue)
     with proven(using):
         return was_discarded(delivery.message, queue=delivery.queue, using=using)
 
 
-def _database_of(queue: str) -> str:
+def database_of(queue: str) -> str:
+    """Return where the dead letters of *queue* are that reached no subscription."""
     return next((each.using for each in registry.on_queue(queue)), DEFAULT_DB_ALIAS)
 
 

@@ -7,6 +7,7 @@ import re
 import socket
 import traceback
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -25,17 +26,33 @@ ERROR_LIMIT = 2_000
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|\d+")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """Why a message is parked, as far as anybody knows."""
+
+    kind: str
+    error_type: str
+    error: str
+    place: str = ""
+    traceback: str = ""
+
+
+def cause_of(outcome: Park, error: BaseException) -> Cause:
+    """Return what an *error* in this process tells."""
+    return Cause(
+        kind=outcome.kind,
+        error_type=type(error).__qualname__,
+        error=words_of(error),
+        place=last_place(error).rpartition(":")[0],
+        traceback=traceback_of(error),
+    )
+
+
 def park(
-    message: Message,
-    outcome: Park,
-    error: BaseException,
-    *,
-    subscription: str,
-    queue: str,
-    using: str,
+    message: Message, cause: Cause, *, subscription: str, queue: str, using: str
 ) -> DeadLetter:
     """Write or reopen the dead letter of *message*; a copy that is not newer changes nothing."""
-    values = _values(message.identified(), outcome, error, subscription)
+    values = _values(message.identified(), cause, subscription)
     identity = {
         "subscription": subscription,
         "queue": queue,
@@ -101,11 +118,10 @@ def traceback_of(error: BaseException) -> str:
     return storable(text[-TRACEBACK_LIMIT:], TRACEBACK_LIMIT)
 
 
-def fingerprint_of(subscription: str, error: BaseException) -> str:
+def fingerprint_of(subscription: str, cause: Cause) -> str:
     """Return the same text for the same failure of different messages."""
-    words = _VARYING.sub("#", words_of(error))[:500]
-    place = last_place(error).rpartition(":")[0]
-    parts = "\n".join((subscription, type(error).__qualname__, place, words))
+    words = _VARYING.sub("#", cause.error)[:500]
+    parts = "\n".join((subscription, cause.error_type, cause.place, words))
     return hashlib.sha256(parts.encode(errors="replace")).hexdigest()
 
 
@@ -116,18 +132,16 @@ def last_place(error: BaseException) -> str:
     return f"{own[-1].filename}:{own[-1].name}:{own[-1].lineno}" if own else ""
 
 
-def _values(
-    message: Message, outcome: Park, error: BaseException, subscription: str
-) -> dict[str, Any]:
+def _values(message: Message, cause: Cause, subscription: str) -> dict[str, Any]:
     return {
         **columns_of(message),
-        "kind": outcome.kind,
+        "kind": cause.kind,
         "round": message.round,
         "attempts": message.attempt,
-        "error_type": storable(type(error).__qualname__, 255),
-        "error": storable(words_of(error), ERROR_LIMIT),
-        "traceback": traceback_of(error),
-        "fingerprint": fingerprint_of(subscription, error),
+        "error_type": storable(cause.error_type, 255),
+        "error": storable(cause.error, ERROR_LIMIT),
+        "traceback": cause.traceback,
+        "fingerprint": fingerprint_of(subscription, cause),
         "payload": _payload(message),
         "host": socket.gethostname()[:255],
     }

@@ -30,6 +30,7 @@ from django_eventbus.messages import Message
 from django_eventbus.models import DeadLetter, InboxMark, InboxRecord
 from django_eventbus.outages import is_away, is_worth_running_again, proven, unavailable
 from django_eventbus.outcomes import Duplicate, Handled, Outcome, Skipped
+from django_eventbus.parking import Parking
 from django_eventbus.recording import Failure
 from django_eventbus.retries import Decision, decide
 from django_eventbus.subscriptions import Subscription, policy_for
@@ -65,7 +66,8 @@ class Settlement:
 class Inbox:
     """Handles messages once. One per process; safe to use from many threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, parking: Parking) -> None:
+        self.parking = parking
         self.isolation = Isolation()
         #: Starts that were counted and then cut short by an outage, to be taken back.
         self.owed: deque[tuple[Subscription, Message]] = deque()
@@ -225,8 +227,7 @@ class _Handling:
             self._heal()
 
     def _heal(self) -> None:
-        letters = DeadLetter.objects.using(self.using)
-        letters.heal(self.subscription.record_name, self.message.id)
+        DeadLetter.objects.using(self.using).heal(self.subscription.record_name, self.message.id)
 
     def _known(self) -> InboxRecord | None:
         records = InboxRecord.objects.using(self.using)
@@ -263,7 +264,7 @@ class _Handling:
             if answer := record.answer_to(self.message):
                 return answer
             outcome = self._decide(error, record)
-            self._failure(error).record(record, outcome)
+            self._failure(error).record(record, outcome, self.inbox.parking)
         self.error = error
         sys.audit("eventbus.inbox.recorded")
         return outcome

@@ -21,6 +21,10 @@ RETRY_COUNT = "x-retry-count"
 ORIGINAL_EXCHANGE = "x-original-exchange"
 ORIGINAL_ROUTING_KEY = "x-original-routing-key"
 ORIGINAL_QUEUE = "x-original-queue"
+FINAL_ERROR = "x-final-error"
+FINAL_KIND = "x-final-kind"
+FINAL_STATUS_CODE = "x-final-status-code"
+FINAL_RETRY_COUNT = "x-final-retry-count"
 REDRIVEN_AT = "x-redriven-at"
 REDRIVEN_BY = "x-redriven-by"
 REDRIVEN_COUNT = "x-redriven-count"
@@ -126,7 +130,7 @@ class Message:
         return replace(self, id=f"sha256:{digest.hexdigest()}")
 
     def _own_headers(self) -> dict[str, Any]:
-        return {name: value for name, value in self.headers.items() if not is_brokers_own(name)}
+        return {name: value for name, value in self.headers.items() if not is_of_its_past(name)}
 
 
 def payload_of(message: Message, limit: int) -> Any:
@@ -183,6 +187,11 @@ def is_reserved(name: str) -> bool:
 
 def is_brokers_own(name: str) -> bool:
     return name.lower().startswith(_BROKERS_OWN) or name.lower() in ("cc", "bcc")
+
+
+def is_of_its_past(name: str) -> bool:
+    """Whether a header tells how a message ended, which a copy that lives on must not say."""
+    return is_brokers_own(name) or name.lower().startswith("x-final-")
 
 
 def is_storable(text: str) -> bool:

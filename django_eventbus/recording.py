@@ -8,12 +8,13 @@ from datetime import datetime, timedelta
 
 from django.utils import timezone
 
-from django_eventbus.dead_letters import ERROR_LIMIT, park, traceback_of
+from django_eventbus.dead_letters import ERROR_LIMIT, traceback_of
 from django_eventbus.durations import label
 from django_eventbus.messages import NOT_BEFORE, RETRY_COUNT, SUBSCRIPTION, Message, storable
 from django_eventbus.models import Attempt, InboxRecord
 from django_eventbus.outbox import address_again
 from django_eventbus.outcomes import Defer, Park, Retry, Skipped
+from django_eventbus.parking import Parking
 from django_eventbus.retries import Decision, describe, words_of
 from django_eventbus.subscriptions import Subscription
 
@@ -31,7 +32,7 @@ class Failure:
     began_at: datetime
     seconds: float
 
-    def record(self, record: InboxRecord, outcome: Decision) -> None:
+    def record(self, record: InboxRecord, outcome: Decision, parking: Parking) -> None:
         """Write *outcome* to the inbox *record*, and everything that goes with it."""
         match outcome:
             case Skipped(reason=reason):
@@ -45,9 +46,10 @@ class Failure:
                     due_at = timezone.now() + timedelta(seconds=delay)
                     self._send_later(due_at, **{RETRY_COUNT: self.message.attempt})
             case Park():
+                # First: what is recorded as parked and lies nowhere would never be seen again.
+                self._park(outcome, parking)
                 record.parked(self.message, outcome.reason)
                 self._write_attempt("")
-                self._park(outcome)
 
     def _defer(self, record: InboxRecord, until: datetime) -> None:
         now = timezone.now()
@@ -59,8 +61,8 @@ class Failure:
         ahead = until - now if self.message.not_before == until else timedelta(0)
         self._send_later(until + ahead, **{NOT_BEFORE: int(until.timestamp() * 1000)})
 
-    def _park(self, outcome: Park) -> None:
-        park(
+    def _park(self, outcome: Park, parking: Parking) -> None:
+        parking.park(
             self.message,
             outcome,
             self.error,

@@ -12,8 +12,10 @@ from types import FrameType
 
 from django.db import close_old_connections, connections
 
+from django_eventbus.collector import Collector, DeadDelivery
 from django_eventbus.conf import conf
 from django_eventbus.consumer import Consumer
+from django_eventbus.deaths import home_of
 from django_eventbus.exceptions import EventBusError, Unavailable
 from django_eventbus.outages import OutageWatch
 from django_eventbus.relay import Relay
@@ -135,8 +137,13 @@ class ConsumerWorkers:
         limit: int | None = None,
         is_idle: Callable[[], bool] | None = None,
     ) -> None:
-        self.subscriber: Subscriber = transport.subscriber(list(queues), prefetch)
-        self.consumer = Consumer(transport.publisher())
+        queues = list(queues)
+        #: The DLQs that are collected, each with the queues that it belongs to.
+        self.collected = collected_queues(transport, queues)
+        self.subscriber: Subscriber = transport.subscriber([*queues, *self.collected], prefetch)
+        publisher = transport.publisher()
+        self.consumer = Consumer(publisher, transport.dead_letter_queue)
+        self.collector = Collector(publisher)
         self.stop = stop
         self.watch = OutageWatch(Consumer)
         self.allowance = Allowance(limit)
@@ -176,13 +183,27 @@ class ConsumerWorkers:
 
     def _consume(self, delivery: Delivery) -> None:
         try:
-            self.consumer.consume(delivery)
+            is_collected = self._collect(delivery)
+            if not is_collected:
+                self.consumer.consume(delivery)
         except Unavailable:
             self.allowance.give_back()
             raise
+        if is_collected:
+            # A limit is on what handlers are given.
+            self.allowance.give_back()
+            return
         self.allowance.settle()
         if self.allowance.is_used_up:
             self.stop.set()
+
+    def _collect(self, delivery: Delivery) -> bool:
+        queues = self.collected.get(delivery.queue)
+        if queues is None:
+            return False
+        queue = home_of(delivery.message, queues)
+        self.collector.consume(DeadDelivery(delivery=delivery, queue=queue))
+        return True
 
     def _stop_if_idle(self, is_idle: Callable[[], bool]) -> None:
         # Asked in this order: a handler's events are in the outbox before it is settled, and a
@@ -229,6 +250,17 @@ def close_broken_connections() -> None:
 def declare(transport: Transport, stop: threading.Event) -> None:
     """Make this project's queues exist, waiting for the broker if need be."""
     OutageWatch(Transport).succeed(lambda: transport.declare(queue_specs()), stop)
+
+
+def collected_queues(transport: Transport, queues: Iterable[str]) -> dict[str, list[str]]:
+    """Return the DLQs to collect into dead letters, each with the queues that it belongs to."""
+    if not conf.collect_dlq or not transport.owns_dead_letter_queues():
+        return {}
+    collected: dict[str, list[str]] = {}
+    for queue in queues:
+        if dlq := transport.dead_letter_queue(queue):
+            collected.setdefault(dlq, []).append(queue)
+    return collected
 
 
 def queue_specs() -> list[QueueSpec]:

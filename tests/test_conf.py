@@ -121,6 +121,8 @@ WRONG = {
     "PREFETCH": [0],
     "RETRY_DELAYS": [None, "soon", ["30s", None], {"30s": 1}, [-1], ["9" * 400 + "s"]],
     "TRIES": [0, -1, "3", 2.0, True, 2**31],
+    "PARK_TO": [None, "disk", ["broker"]],
+    "COLLECT_DLQ": [None, 1, "no"],
     "UNMATCHED": ["drop", ["park"], True],
     "UNROUTABLE": [None, "drop", ["flag"], True],
     "HOLD_WAIT": [None, "5s", ["5s"], ["5s", "1s"], ["0s", "1s"], ["1s", "2s", "3s"]],

@@ -12,7 +12,7 @@ from django_eventbus.messages import ORIGINAL_QUEUE, RETRY_COUNT, SUBSCRIPTION
 from django_eventbus.models import DeadLetter, InboxRecord, QueuedMessage
 from django_eventbus.outcomes import Duplicate, Handled, Park, Retry, Skipped
 from django_eventbus.redrive import redrive
-from django_eventbus.transports.contract import Refused
+from django_eventbus.transports.contract import Confirmed, Refused
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -223,6 +223,75 @@ def test_a_retry_that_is_not_confirmed_is_not_acked(bus):
     assert bus.consume() == [Duplicate(state="retrying", attempt=1, delay=30.0)]
     waiting = QueuedMessage.objects.get()
     assert waiting.headers[RETRY_COUNT] == 1
+
+
+class KeepingPublisher(RefusingPublisher):
+    """Takes everything, and shows it."""
+
+    def __init__(self):
+        self.sent = []
+
+    def publish(self, batch):
+        self.sent.extend(batch)
+        return [Confirmed()] * len(batch)
+
+
+def dlq_of(queue):
+    return f"{queue}.dlq"
+
+
+class HttpError(Exception):
+    status_code = 422
+
+
+def test_what_is_parked_to_the_broker_carries_a_status_and_a_bounded_error(bus, settings):
+    with_settings(settings, PARK_TO="broker")
+    publisher = KeepingPublisher()
+
+    @bus.subscribe("order.*", tries=1)
+    def failing(event):
+        raise HttpError("\x00" + "é" * 10_000)
+
+    bus.put()
+    Consumer(publisher, dlq_of).consume(bus.receive())
+
+    (sent,) = publisher.sent
+    assert sent.address.queue == f"{conf.queue()}.dlq"
+    assert sent.message.headers["x-final-status-code"] == 422
+    error = sent.message.headers["x-final-error"]
+    assert error.startswith("HttpError: \ufffdéé")
+    assert len(error) == 500
+    assert InboxRecord.objects.get().state == "parked"
+    assert not DeadLetter.objects.exists()
+
+
+def test_what_the_broker_does_not_confirm_is_not_recorded_as_parked(bus, settings):
+    with_settings(settings, PARK_TO="broker")
+
+    @bus.subscribe("order.*", tries=1)
+    def failing(event):
+        raise ValueError("no")
+
+    bus.put()
+
+    with pytest.raises(BrokerUnavailable):
+        Consumer(RefusingPublisher(), dlq_of).consume(bus.receive())
+
+    assert not InboxRecord.objects.exists()
+    assert QueuedMessage.objects.count() == 1
+
+
+def test_on_the_database_transport_parking_to_the_broker_is_the_same(bus, settings):
+    with_settings(settings, PARK_TO="broker")
+
+    @bus.subscribe("order.*", tries=1)
+    def failing(event):
+        raise ValueError("no")
+
+    bus.put()
+    Consumer(bus.publisher, bus.transport.dead_letter_queue).consume(bus.receive())
+
+    assert bus.letter.kind == "failed"
 
 
 class GoneDelivery:

@@ -217,6 +217,15 @@ def test_a_copy_leaves_out_what_the_broker_wrote_or_would_act_on():
     assert original.headers == headers
 
 
+def test_a_copy_that_lives_on_does_not_say_how_the_first_one_ended():
+    ended = message(headers={"x-final-error": "E: no", "X-Final-Kind": "failed", "team": "red"})
+
+    assert set(ended.copy_for("q").headers) & {"x-final-error", "X-Final-Kind"} == set()
+    assert message(id="", headers={"x-final-error": "no"}).identified().id == (
+        message(id="").identified().id
+    )
+
+
 def test_a_copy_of_a_copy_remembers_where_the_first_one_was_published():
     first = message(exchange="shop.events", routing_key="order.placed").copy_for("a")
     moved = message(headers=first.headers, exchange="", routing_key="a")

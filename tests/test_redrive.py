@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from django_eventbus import GiveUp, Skip, TooEarly
 from django_eventbus.conf import conf
-from django_eventbus.dead_letters import discard, fingerprint_of
+from django_eventbus.dead_letters import Cause, discard, fingerprint_of
 from django_eventbus.messages import (
     REDRIVEN_AT,
     REDRIVEN_BY,
@@ -298,8 +298,11 @@ def test_the_same_failure_of_two_messages_has_one_fingerprint(bus):
 
 
 def test_different_failures_have_different_fingerprints():
-    assert fingerprint_of("a", ValueError("x")) != fingerprint_of("a", KeyError("x"))
-    assert fingerprint_of("a", ValueError("x")) != fingerprint_of("b", ValueError("x"))
+    value_error = Cause(kind="failed", error_type="ValueError", error="x")
+    key_error = Cause(kind="failed", error_type="KeyError", error="x")
+
+    assert fingerprint_of("a", value_error) != fingerprint_of("a", key_error)
+    assert fingerprint_of("a", value_error) != fingerprint_of("b", value_error)
 
 
 def test_what_no_database_can_hold_is_parked_all_the_same(bus):

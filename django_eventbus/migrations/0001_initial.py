@@ -78,7 +78,7 @@ class Migration(migrations.Migration):
                 ('subscription', models.CharField(blank=True, max_length=255)),
                 ('queue', models.CharField(max_length=255)),
                 ('state', models.CharField(choices=[('open', 'open'), ('redriving', 're-driving'), ('healed', 'healed'), ('unknown', 'unanswered'), ('discarded', 'discarded')], default='open', max_length=10)),
-                ('kind', models.CharField(choices=[('failed', 'failed'), ('given_up', 'given up'), ('undecodable', 'undecodable'), ('invalid', 'invalid payload'), ('unmatched', 'unmatched'), ('too_old', 'too old'), ('too_early', 'too early'), ('start_limit', 'start limit')], max_length=20)),
+                ('kind', models.CharField(choices=[('failed', 'failed'), ('given_up', 'given up'), ('undecodable', 'undecodable'), ('invalid', 'invalid payload'), ('unmatched', 'unmatched'), ('too_old', 'too old'), ('too_early', 'too early'), ('start_limit', 'start limit'), ('delivery_limit', 'delivery limit'), ('expired', 'expired'), ('maxlen', 'queue too long'), ('rejected', 'rejected'), ('foreign', 'put there by others')], max_length=20)),
                 ('round', models.PositiveIntegerField(default=0)),
                 ('attempts', models.PositiveIntegerField(default=1)),
                 ('error_type', models.CharField(blank=True, max_length=255)),

@@ -48,6 +48,12 @@ class DeadLetter(CarriedMessage):
         TOO_OLD = "too_old", _("too old")
         TOO_EARLY = "too_early", _("too early")
         START_LIMIT = "start_limit", _("start limit")
+        #: From here on: found in the broker's DLQ.
+        DELIVERY_LIMIT = "delivery_limit", _("delivery limit")
+        EXPIRED = "expired", _("expired")
+        MAXLEN = "maxlen", _("queue too long")
+        REJECTED = "rejected", _("rejected")
+        FOREIGN = "foreign", _("put there by others")
 
     #: "" if no subscription was reached.
     subscription = models.CharField(max_length=255, blank=True)

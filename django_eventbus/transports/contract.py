@@ -148,6 +148,12 @@ class Transport(Protocol):
     def declare(self, queues: Sequence[QueueSpec]) -> None:
         """Make the queues, their tiers and their bindings exist. Idempotent."""
 
+    def dead_letter_queue(self, queue: str) -> str | None:
+        """Return where the broker puts what it gives up on in *queue*; None: it never does."""
+
+    def owns_dead_letter_queues(self) -> bool:
+        """Whether the DLQs are ours to empty, and not those of a bus that others laid out."""
+
     def publisher(self) -> Publisher: ...
     def subscriber(self, queues: Sequence[str], prefetch: int) -> Subscriber:
         """Receive from *queues*, at most *prefetch* unsettled deliveries at a time."""

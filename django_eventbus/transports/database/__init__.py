@@ -47,6 +47,13 @@ class DatabaseTransport:
                 queue,
             )
 
+    def dead_letter_queue(self, queue: str) -> str | None:
+        # Nothing dies in a table but by our own hand: the dead letters are its DLQ.
+        return None
+
+    def owns_dead_letter_queues(self) -> bool:
+        return False
+
     def publisher(self) -> DatabasePublisher:
         return DatabasePublisher(self.using)
 

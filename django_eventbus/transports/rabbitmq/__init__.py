@@ -10,6 +10,10 @@ from django_eventbus.transports.rabbitmq.declaring import establish, restore
 from django_eventbus.transports.rabbitmq.parameters import BrokerAddress, address_of
 from django_eventbus.transports.rabbitmq.publisher import RabbitmqPublisher
 from django_eventbus.transports.rabbitmq.subscriber import RabbitmqSubscriber
+from django_eventbus.transports.rabbitmq.topology import (
+    dead_letter_queue,
+    owns_dead_letter_queue,
+)
 
 
 class RabbitmqTransport:
@@ -29,6 +33,12 @@ class RabbitmqTransport:
             establish(connection, queues)
         finally:
             connection.close()
+
+    def dead_letter_queue(self, queue: str) -> str | None:
+        return dead_letter_queue(queue)
+
+    def owns_dead_letter_queues(self) -> bool:
+        return owns_dead_letter_queue()
 
     def publisher(self) -> RabbitmqPublisher:
         return RabbitmqPublisher(self.address)
