@@ -45,7 +45,8 @@ class EncodedProperties(spec.BasicProperties):
     def encode(self) -> list[bytes]:
         if not hasattr(self, "_encoded"):
             self._encoded: list[bytes] = super().encode()
-        return self._encoded
+        # A copy: pika puts the frame's head in front of it, and a replay would have two.
+        return list(self._encoded)
 
 
 def properties_of(message: Message) -> EncodedProperties:
