@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from django_eventbus.event_signals import EventSignal as EventSignal
     from django_eventbus.events import Event as Event
     from django_eventbus.events import Meta as Meta
     from django_eventbus.events import ReceivedEvent as ReceivedEvent
@@ -13,20 +14,25 @@ if TYPE_CHECKING:
     from django_eventbus.exceptions import RetryLater as RetryLater
     from django_eventbus.exceptions import Skip as Skip
     from django_eventbus.exceptions import TooEarly as TooEarly
+    from django_eventbus.model_events import publish_model_events as publish_model_events
+    from django_eventbus.outbox import cancel as cancel
     from django_eventbus.outbox import publish as publish
     from django_eventbus.outbox import publish_many as publish_many
     from django_eventbus.subscriptions import subscribe as subscribe
 
 _HOMES = {
     "Event": "events",
+    "EventSignal": "event_signals",
     "GiveUp": "exceptions",
     "Meta": "events",
     "ReceivedEvent": "events",
     "RetryLater": "exceptions",
     "Skip": "exceptions",
     "TooEarly": "exceptions",
+    "cancel": "outbox",
     "publish": "outbox",
     "publish_many": "outbox",
+    "publish_model_events": "model_events",
     "subscribe": "subscriptions",
 }
 

@@ -40,6 +40,7 @@ def publish(  # noqa: PLR0913
     *,
     key: object = None,
     delay: Duration | None = None,
+    at: datetime | None = None,
     headers: Mapping[str, Any] | None = None,
     correlation_id: str = "",
     using: str = DEFAULT_DB_ALIAS,
@@ -51,16 +52,17 @@ def publish(  # noqa: PLR0913
     """
     _require_transaction(using)
     publication = (event, payload) if isinstance(event, str) else _typed(event, payload)
-    row = _row(publication, key, delay, headers or {}, correlation_id)
+    row = _row(publication, key, _due(delay, at), headers or {}, correlation_id)
     row.save(using=using, force_insert=True)
     return UUID(row.message_id)
 
 
-def publish_many(
+def publish_many(  # noqa: PLR0913
     events: Iterable[Publication],
     *,
     key: Callable[[Any], object] | object = None,
     delay: Duration | None = None,
+    at: datetime | None = None,
     headers: Mapping[str, Any] | None = None,
     correlation_id: str = "",
     using: str = DEFAULT_DB_ALIAS,
@@ -71,13 +73,19 @@ def publish_many(
     *key* may be a function of the event.
     """
     _require_transaction(using)
+    due_at = _due(delay, at)
     rows = [
-        _row(each, key(each) if callable(key) else key, delay, headers or {}, correlation_id)
+        _row(each, key(each) if callable(key) else key, due_at, headers or {}, correlation_id)
         for each in events
     ]
     with transaction.atomic(using=using):
         OutboxEvent.objects.using(using).bulk_create(rows, batch_size=500)
     return [UUID(row.message_id) for row in rows]
+
+
+def cancel(event_id: UUID | str, *, using: str = DEFAULT_DB_ALIAS) -> bool:
+    """Take back an event that is not due yet; return whether that was in time."""
+    return OutboxEvent.objects.using(using).cancel(str(event_id)) > 0
 
 
 def address_again(
@@ -117,14 +125,13 @@ def _typed(event: Event, payload: Any) -> Event:
 def _row(
     publication: object,
     key: object,
-    delay: Duration | None,
+    due_at: datetime | None,
     headers: Mapping[str, Any],
     correlation_id: str,
 ) -> OutboxEvent:
     event_type, version, payload = _parts(publication)
     because = cause.get()
     now = timezone.now()
-    due_at = None if delay is None else now + _wait(delay)
     causation_id = because.id if because else ""
     key_text = _short("key", "" if key is None else str(key))
     message_id = str(uuid7())
@@ -185,9 +192,15 @@ def _check_fields(event: Event) -> None:
         raise InvalidEvent(str(error)) from None
 
 
-def _wait(delay: Duration) -> timedelta:
+def _due(delay: Duration | None, at: datetime | None) -> datetime | None:
+    if delay is not None and at is not None:
+        raise InvalidEvent("delay and at are both given: write one of them")
+    if at is not None and (not isinstance(at, datetime) or timezone.is_naive(at)):
+        raise InvalidEvent(f"at: {at!r:.100} is no datetime with a time zone")
+    if delay is None:
+        return at
     try:
-        return timedelta(seconds=seconds(delay))
+        return timezone.now() + timedelta(seconds=seconds(delay))
     except ValueError as error:
         raise InvalidEvent(f"delay: {error}") from None
 

@@ -135,6 +135,10 @@ class Registry:
     def remove(self, subscription: Subscription) -> None:
         self._subscriptions.remove(subscription)
 
+    @property
+    def latest(self) -> Subscription:
+        return self._subscriptions[-1]
+
     def named(self, name: str) -> Subscription | None:
         """Return the subscription that is, or once was, called *name*."""
         known = (each for each in self if name == each.name or name in each.aliases)
@@ -173,7 +177,7 @@ def subscribe(  # noqa: PLR0913
     def register(handler: H) -> H:
         registry.add(
             Subscription(
-                name=name or _name_of(handler),
+                name=name or name_of(handler),
                 handler=handler,
                 pattern=event_class.event_type if event_class else str(pattern),
                 event_class=event_class,
@@ -216,7 +220,8 @@ def _listed(retry: object) -> object:
     return retry if isinstance(retry, str) or not isinstance(retry, Iterable) else list(retry)
 
 
-def _name_of(handler: Handler) -> str:
+def name_of(handler: Callable[..., object]) -> str:
+    """Return the name of a subscription that was given none: where its handler is."""
     module = handler.__module__.removesuffix(".subscribers")
     return f"{module}.{handler.__qualname__}"
 

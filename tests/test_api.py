@@ -15,8 +15,8 @@ from django_eventbus import exceptions
 
 PACKAGE = Path(django_eventbus.__file__).parent
 PUBLIC = [
-    "Event", "GiveUp", "Meta", "ReceivedEvent", "RetryLater", "Skip", "TooEarly",
-    "publish", "publish_many", "subscribe",
+    "Event", "EventSignal", "GiveUp", "Meta", "ReceivedEvent", "RetryLater", "Skip", "TooEarly",
+    "cancel", "publish", "publish_many", "publish_model_events", "subscribe",
 ]  # fmt: skip
 
 #: Before django.setup(), without any settings: where a project's events and subscribers may be
@@ -101,7 +101,7 @@ def test_an_app_that_is_loaded_before_ours_can_import_publish_in_its_models():
 
 
 def test_publish_takes_what_its_documentation_says():
-    options = ["key", "delay", "headers", "correlation_id", "using"]
+    options = ["key", "delay", "at", "headers", "correlation_id", "using"]
 
     assert list(signature(django_eventbus.publish).parameters) == ["event", "payload", *options]
     assert list(signature(django_eventbus.publish_many).parameters) == ["events", *options]

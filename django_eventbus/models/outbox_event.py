@@ -47,6 +47,13 @@ class OutboxQuerySet(models.QuerySet["OutboxEvent"]):
         stuck = (OutboxEvent.State.UNROUTABLE, OutboxEvent.State.FAILED)
         return self.filter(state__in=stuck).update(state=OutboxEvent.State.READY, error="")
 
+    def cancel(self, message_id: str) -> int:
+        """Take back a scheduled event; nothing happens if it is due, or on its way again."""
+        # Only what nobody has been sent: a row that was held may lie in some queues already,
+        # and an addressed one is a retry of an event that was delivered.
+        waiting = self.filter(message_id=message_id, state=OutboxEvent.State.SCHEDULED)
+        return waiting.filter(queue="", error="").update(state=OutboxEvent.State.CANCELLED)
+
     def _mark(self, ids: Sequence[int], state: str, **values: Any) -> int:
         return self.filter(id__in=ids).update(state=state, **values) if ids else 0
 

@@ -21,3 +21,12 @@ class Child(models.Model):
     """Its foreign key is checked at commit, so a handler can leave it broken."""
 
     parent = models.ForeignKey(Parent, on_delete=models.CASCADE)
+
+
+class Product(models.Model):
+    """Its changes are published."""
+
+    name = models.TextField(default="chair")
+    stock = models.IntegerField(default=0)
+    note = models.TextField(blank=True, default="")
+    maker = models.ForeignKey(Parent, null=True, on_delete=models.CASCADE)

@@ -1,0 +1,105 @@
+"""Publish by signal: send() writes to the outbox, and a receiver is a subscription."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.db import DEFAULT_DB_ALIAS
+from django.dispatch import Signal
+
+from django_eventbus.events import Event, ReceivedEvent
+from django_eventbus.outbox import publish
+from django_eventbus.subscriptions import Subscription, name_of, registry, subscribe
+
+Receiver = Callable[..., object]
+
+
+class EventSignal(Signal):
+    """
+    A Django signal that crosses processes.
+
+    Sending it writes the event to the outbox, in the current transaction, and does nothing else.
+    Every receiver is a subscription named by its dispatch_uid, which runs when the event arrives,
+    in this project or in another that declares the same signal.
+    """
+
+    def __init__(
+        self,
+        event: type[Event] | str,
+        *,
+        key: str | Callable[[Any], object] | None = None,
+        using: str = DEFAULT_DB_ALIAS,
+    ) -> None:
+        super().__init__()
+        self.event = event
+        self.key = key
+        self.database = using
+        self._subscriptions: dict[str, Subscription] = {}
+
+    def send(self, sender: object = None, **fields: Any) -> UUID:  # type: ignore[override]
+        """Publish the event with these *fields*; return its id. The sender does not travel."""
+        if isinstance(self.event, str):
+            key = self._key(fields, fields.get)
+            return publish(self.event, fields, key=key, using=self.database)
+        event = self.event(**fields)
+        key = self._key(event, lambda name: getattr(event, name))
+        return publish(event, key=key, using=self.database)
+
+    def send_robust(self, sender: object = None, **fields: Any) -> UUID:  # type: ignore[override]
+        """Do as send(): no receiver runs here, so none can fail, and a refused event is yours."""
+        return self.send(sender, **fields)
+
+    async def asend(self, sender: object = None, **fields: Any) -> UUID:  # type: ignore[override]
+        return await sync_to_async(self.send)(sender, **fields)
+
+    async def asend_robust(self, sender: object = None, **fields: Any) -> UUID:  # type: ignore[override]
+        return await self.asend(sender, **fields)
+
+    def connect(
+        self,
+        receiver: Receiver,
+        sender: object = None,
+        weak: bool = True,
+        dispatch_uid: str | None = None,
+        **options: Any,
+    ) -> None:
+        """Subscribe *receiver*; *options* are those of @subscribe, such as queue and retry."""
+        if sender is not None:
+            raise TypeError("The sender of an EventSignal does not travel: connect without sender=")
+        name = str(dispatch_uid) if dispatch_uid else name_of(receiver)
+        # As with any signal, to connect the same one again changes nothing.
+        if name not in self._subscriptions:
+            subscribe(self.event, name=name, **options)(self._handler(receiver))
+            self._subscriptions[name] = registry.latest
+
+    def disconnect(
+        self,
+        receiver: Receiver | None = None,
+        sender: object = None,
+        dispatch_uid: str | None = None,
+    ) -> bool:
+        """Take the subscription away; return whether there was one."""
+        name = dispatch_uid or (name_of(receiver) if receiver else "")
+        found = self._subscriptions.pop(name, None)
+        if found:
+            registry.remove(found)
+        return found is not None
+
+    def has_listeners(self, sender: object = None) -> bool:
+        return bool(self._subscriptions)
+
+    def _handler(self, receiver: Receiver) -> Callable[[Event | ReceivedEvent], object]:
+        sender = self.event
+
+        def handle(event: Event | ReceivedEvent) -> object:
+            return receiver(sender=sender, signal=self, event=event)
+
+        return handle
+
+    def _key(self, event: Any, field: Callable[[str], object]) -> object:
+        if self.key is None:
+            return None
+        return field(self.key) if isinstance(self.key, str) else self.key(event)
