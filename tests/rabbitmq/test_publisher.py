@@ -19,6 +19,7 @@ from django_eventbus.messages import Message, uuid7
 from django_eventbus.models import OutboxEvent
 from django_eventbus.relay import Relay
 from django_eventbus.transports.contract import Confirmed, Outgoing, Rejected, ToQueue
+from django_eventbus.transports.rabbitmq.publisher import ConfirmingLine
 from django_eventbus.workers import queue_specs
 from tests.helpers import eventually
 from tests.own_broker import MAX_MESSAGE_SIZE, ONE_WORKER
@@ -115,7 +116,11 @@ def test_three_guilty_rows_in_a_batch_of_500_cost_the_others_nothing(own_broker)
     assert max(copies.values()) <= 3
 
 
-def test_all_rows_of_a_missing_exchange_are_held_at_once(line):
+def test_all_rows_of_a_missing_exchange_are_held_at_once(line, monkeypatch):
+    opened, open_channel = [], ConfirmingLine._open
+    monkeypatch.setattr(
+        ConfirmingLine, "_open", lambda line: (opened.append(line), open_channel(line))
+    )
     publish_many([("count.up", {})] * 60)
     lost = [row.pk for row in OutboxEvent.objects.order_by("id")][::2]
     nowhere = f"{conf.namespace}.nowhere"
@@ -124,6 +129,8 @@ def test_all_rows_of_a_missing_exchange_are_held_at_once(line):
     line.relay.relay_once()
 
     assert states() == {"published": 30, "scheduled": 30}
+    # The first channel, one to find out who closed it, and one to go on with.
+    assert len(opened) == 3
     assert max(line.copies().values()) <= 2
     with raw() as channel:
         channel.exchange_declare(nowhere, "fanout", durable=True)

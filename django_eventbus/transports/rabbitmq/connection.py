@@ -14,6 +14,7 @@ from django_eventbus.conf import conf
 from django_eventbus.exceptions import BrokerRefused, BrokerUnavailable
 from django_eventbus.transports.rabbitmq.parameters import BrokerAddress, parameters_of
 from django_eventbus.transports.rabbitmq.refusals import refusal
+from django_eventbus.transports.rabbitmq.tls import parting_words
 
 logger = logging.getLogger(__name__)
 # pika logs every lost connection with a traceback, and returned messages with their bodies.
@@ -84,7 +85,11 @@ class BrokerConnection:
         for parameters in parameters_of(self.address, self.purpose):
             if self._connect(parameters):
                 return
-            refused = refusal(self._error, self.address) or refused
+            error = self._error
+            if parameters.ssl_options and isinstance(error, amqp.IncompatibleProtocolError):
+                place = parameters.host, parameters.port
+                error = parting_words(*place, parameters.ssl_options.context) or error
+            refused = refusal(error, self.address) or refused
         if refused:
             raise BrokerRefused(refused)
         raise BrokerUnavailable(f"The broker at {self.address.words} does not answer.")

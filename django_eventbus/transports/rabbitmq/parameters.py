@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import socket
-import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import unquote
 
 import pika
 
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import BadSetting
+from django_eventbus.transports.rabbitmq.tls import context
 
 _PORTS = {"amqp": 5672, "amqps": 5671}
 
@@ -66,6 +65,7 @@ def _host(text: str, scheme: str) -> tuple[str, int]:
 
 def parameters_of(address: BrokerAddress, purpose: str) -> Iterator[pika.ConnectionParameters]:
     """Yield what pika needs to connect to each host in turn."""
+    is_tls = address.scheme == "amqps"
     for host, port in address.hosts:
         yield pika.ConnectionParameters(
             host=host,
@@ -75,7 +75,7 @@ def parameters_of(address: BrokerAddress, purpose: str) -> Iterator[pika.Connect
             heartbeat=round(conf.heartbeat),
             socket_timeout=conf.connect_timeout,
             stack_timeout=conf.connect_timeout,
-            ssl_options=_tls(address, host),
+            ssl_options=pika.SSLOptions(context(), host) if is_tls else None,
             client_properties={"connection_name": process_name(purpose)},
         )
 
@@ -83,15 +83,3 @@ def parameters_of(address: BrokerAddress, purpose: str) -> Iterator[pika.Connect
 def process_name(purpose: str) -> str:
     """Say service, purpose, host and process, for the broker's own screens."""
     return f"{conf.service} {purpose} {socket.gethostname()}:{os.getpid()}"
-
-
-def _tls(address: BrokerAddress, host: str) -> pika.SSLOptions | None:
-    if address.scheme != "amqps":
-        return None
-    files: dict[str, Any] = conf.broker_tls
-    context = ssl.create_default_context(cafile=files.get("CA"))
-    if files.get("CERTIFICATE"):
-        context.load_cert_chain(files["CERTIFICATE"], files.get("KEY"))
-    if files.get("VERIFY") is False:
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return pika.SSLOptions(context, host)

@@ -78,7 +78,7 @@ class Parcel:
 
     @property
     def is_awaited(self) -> bool:
-        return not self.batch.done.is_set()
+        return self.batch.receipts[self.index] is None and not self.batch.done.is_set()
 
     def settle(self, receipt: Receipt) -> None:
         if self.is_awaited:

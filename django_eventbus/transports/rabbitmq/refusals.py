@@ -19,7 +19,7 @@ _TLS = {
     "ALERT_HANDSHAKE_FAILURE": "the two sides agree on no TLS, or it wants a client certificate",
     "WRONG_VERSION_NUMBER": "no TLS is spoken there",
 }
-_REASON = re.compile(r"certificate verify failed: ([^'\"(]*)")
+_REASON = re.compile(r"certificate verify failed: ([^'\"(,]*)")
 
 
 def refusal(error: BaseException | None, address: BrokerAddress) -> str:
