@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from django.db import DEFAULT_DB_ALIAS
 from django.utils import timezone
@@ -41,6 +42,8 @@ from django_eventbus.transports.contract import (
     Delivery,
     Outgoing,
     Publisher,
+    Receipt,
+    Rejected,
     ToTier,
 )
 
@@ -137,10 +140,19 @@ class Consumer:
     def _send_copies(self, delivery: Delivery, settlements: Iterable[Settlement]) -> None:
         copies = [copy for each in settlements if (copy := _copy(delivery, each))]
         receipts = self.publisher.publish(copies) if copies else ()
-        for receipt in receipts:
-            if not isinstance(receipt, Confirmed):
-                words = f"A retry through {delivery.queue} was not confirmed."
-                raise BrokerUnavailable(words, kind="channel")
+        pairs = list(zip(copies, receipts, strict=True))
+        if rejected := [copy for copy, receipt in pairs if isinstance(receipt, Rejected)]:
+            # A stranger's headers can be received that cannot be sent. Waiting would not help.
+            logger.warning("A retry of %s goes without its headers.", delivery.message.id)
+            stripped = [replace(copy, message=copy.message.stripped()) for copy in rejected]
+            receipts = [*self.publisher.publish(stripped), *_others(pairs)]
+        if not all(isinstance(receipt, Confirmed) for receipt in receipts):
+            words = f"A retry through {delivery.queue} was not confirmed."
+            raise BrokerUnavailable(words, kind="channel")
+
+
+def _others(pairs: Sequence[tuple[Outgoing, Receipt]]) -> list[Receipt]:
+    return [receipt for _, receipt in pairs if not isinstance(receipt, Rejected)]
 
 
 def subscriptions_for(delivery: Delivery) -> list[Subscription]:

@@ -14,7 +14,7 @@ import msgspec
 from django.db import transaction
 from django.utils import timezone
 
-from django_eventbus.messages import Message, storable, storable_json
+from django_eventbus.messages import Message, is_made, storable, storable_json
 from django_eventbus.models import DeadLetter, InboxRecord
 from django_eventbus.models.carried_message import columns_of
 from django_eventbus.outcomes import Park
@@ -65,7 +65,16 @@ def park(
         is_awaited = message.round == letter.round and letter.state in awaited
         if not is_new and (message.round > letter.round or is_awaited):
             _reopen(letter, values)
+        elif letter.is_closed and _is_another(message, letter):
+            # The next re-drive has to be newer than the last, or the inbox takes it for that.
+            _reopen(letter, {**values, "round": letter.round})
     return letter
+
+
+def _is_another(message: Message, letter: DeadLetter) -> bool:
+    """Whether *message*, though equal, is not the one whose letter was closed."""
+    # Without an id of their own they are told apart by nothing else: better seen twice than lost.
+    return not message.round and is_made(letter.message_id)
 
 
 def _reopen(letter: DeadLetter, values: dict[str, Any]) -> None:

@@ -35,6 +35,12 @@ KEY = "eventbus-key"
 CAUSATION = "eventbus-causation"
 NOT_BEFORE = "eventbus-not-before"
 ROW = "eventbus-row"
+#: Holds, in Base64, the properties that could not be read.
+UNREADABLE = "unreadable-properties"
+_MADE = "sha256:"
+_OWN_NUMBERS = (RETRY_COUNT, REDRIVEN_COUNT, REDRIVEN_DEAD_LETTER, VERSION, NOT_BEFORE)
+_OWN_TEXTS: tuple[str, ...] = (ORIGINAL_EXCHANGE, ORIGINAL_ROUTING_KEY, ORIGINAL_QUEUE, KEY)
+_OWN_TEXTS += (SUBSCRIPTION, CAUSATION, REDRIVEN_AT, REDRIVEN_BY)
 
 #: Set by the broker or meant for it. Sent on, they would make it drop, expire or copy the message.
 _BROKERS_OWN = ("x-death", "x-first-death", "x-last-death", "x-delivery-count", "x-acquired-count")
@@ -124,10 +130,21 @@ class Message:
         """Return the message with an id that can be stored: its own, or one made of its bytes."""
         if self.id and not id_problem(self.id):
             return self
-        # Without the broker's own headers: it counts deliveries in one of them.
-        headers = sorted(storable_json(self._own_headers()).items())
-        digest = hashlib.sha256(self.body + repr(headers).encode())
-        return replace(self, id=f"sha256:{digest.hexdigest()}")
+        # Without the broker's own headers: it counts deliveries in one of them. With when and
+        # where it was sent: strangers send equal bytes for things that are not the same.
+        headers = storable_json(self._own_headers())
+        headers.pop(UNREADABLE, None)
+        place = self.text(ORIGINAL_ROUTING_KEY) or storable(self.routing_key, _SHORT)
+        parts = (ascii(self.id), sorted(headers.items()), self.sent_at, place)
+        digest = hashlib.sha256(self.body + repr(parts).encode())
+        return replace(self, id=f"{_MADE}{digest.hexdigest()}")
+
+    def stripped(self) -> Message:
+        """Return the message with the bus's own headers only, which can always be sent."""
+        texts = {name: self.text(name) for name in _OWN_TEXTS}
+        numbers = {name: self.number(name) for name in _OWN_NUMBERS}
+        kept = {name: value for name, value in {**texts, **numbers}.items() if value}
+        return replace(self, headers=kept)
 
     def _own_headers(self) -> dict[str, Any]:
         return {name: value for name, value in self.headers.items() if not is_of_its_past(name)}
@@ -143,6 +160,11 @@ def payload_of(message: Message, limit: int) -> Any:
         raise Undecodable(f"the body is not JSON: {error}") from None
     except RecursionError:
         raise Undecodable("the body is nested too deeply") from None
+
+
+def is_made(message_id: str) -> bool:
+    """Whether it is an id made of a message's bytes, because it had none of its own."""
+    return message_id.startswith(_MADE)
 
 
 def id_problem(message_id: str) -> str:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import base64
+import struct
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 import pika
 from pika import spec
 
-from django_eventbus.messages import Message, moment, storable
+from django_eventbus.messages import UNREADABLE, Message, moment, storable
 
 #: What the frame around the properties takes.
 _FRAME_OVERHEAD = 64
 _SHORT = 255
+_TEXTS = ("message_id", "type", "content_type", "app_id", "correlation_id")
+_FLAGS, _SIZE, _LONG_STRING = struct.Struct(">H"), struct.Struct(">I"), struct.Struct(">cI")
 
 
 class GuardedProperties(spec.BasicProperties):
@@ -30,10 +35,49 @@ class GuardedProperties(spec.BasicProperties):
     def decode(self, encoded: bytes, offset: int = 0) -> GuardedProperties:
         try:
             super().decode(encoded, offset)
+            if name := _not_text(self, encoded):
+                self._blame(f"its {name} is not UTF-8", encoded[offset:])
         except Exception as error:
-            self.fault = f"its properties cannot be decoded: {type(error).__name__}"
-            self.raw = bytes(encoded[offset:])
+            self._blame(
+                f"its properties cannot be decoded: {type(error).__name__}", encoded[offset:]
+            )
+            with suppress(Exception):
+                # The id and the type come after the headers, which are most often at fault.
+                super().decode(_without_headers(self.raw))
         return self
+
+    def _blame(self, fault: str, raw: bytes) -> None:
+        self.fault, self.raw = fault, bytes(raw)
+
+
+def _not_text(properties: spec.BasicProperties, encoded: bytes) -> str:
+    """Return the name of what is said to be text and is not, or ""."""
+    for each in _TEXTS:
+        if isinstance(getattr(properties, each), bytes):
+            return each
+    headers: Mapping[Any, Any] = properties.headers or {}
+    for name, value in headers.items():
+        # pika hands over as bytes also what was sent as such, which is fine in a value.
+        is_string = (
+            isinstance(value, bytes) and _LONG_STRING.pack(b"S", len(value)) + value in encoded
+        )
+        if isinstance(name, bytes) or is_string:
+            return f"header {name!a:.100}"
+    return ""
+
+
+def _without_headers(raw: bytes) -> bytes:
+    """Return encoded properties without their header table."""
+    (flags,) = _FLAGS.unpack_from(raw)
+    start = _FLAGS.size
+    for flag in (
+        spec.BasicProperties.FLAG_CONTENT_TYPE,
+        spec.BasicProperties.FLAG_CONTENT_ENCODING,
+    ):
+        start += 1 + raw[start] if flags & flag else 0
+    end = start + _SIZE.size + _SIZE.unpack_from(raw, start)[0]
+    left = flags & ~spec.BasicProperties.FLAG_HEADERS
+    return _FLAGS.pack(left) + raw[_FLAGS.size : start] + raw[end:]
 
 
 spec.props[spec.BasicProperties.INDEX] = GuardedProperties
@@ -92,10 +136,9 @@ def message_of(method: spec.Basic.Deliver, properties: Any, body: bytes) -> Mess
     fault = getattr(properties, "fault", "")
     headers = {_text(name): value for name, value in (properties.headers or {}).items()}
     if fault:
-        headers = {"unreadable-properties": base64.b64encode(properties.raw).decode()}
-    message_id, fault = _id_of(properties, fault)
+        headers = {UNREADABLE: base64.b64encode(properties.raw).decode()}
     return Message(
-        id=message_id,
+        id=_text(properties.message_id, errors="backslashreplace"),
         type=_text(properties.type) or _text(method.routing_key),
         body=body,
         content_type=_text(properties.content_type),
@@ -109,16 +152,10 @@ def message_of(method: spec.Basic.Deliver, properties: Any, body: bytes) -> Mess
     )
 
 
-def _id_of(properties: Any, fault: str) -> tuple[str, str]:
-    if isinstance(properties.message_id, bytes):
-        return "", fault or "its message_id is not UTF-8"
-    return properties.message_id or "", fault
-
-
-def _text(value: Any) -> str:
+def _text(value: Any, errors: str = "replace") -> str:
     # pika hands over as bytes what is not UTF-8.
     if isinstance(value, bytes):
-        return value.decode(errors="replace")
+        return value.decode(errors=errors)
     return "" if value is None else str(value)
 
 
