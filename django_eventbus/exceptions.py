@@ -14,6 +14,7 @@ EventBusError
 ├── Busy                    another worker is handling the same message now
 ├── TooOld                  older than what the inbox remembers
 ├── StartedTooOften         its handler started and never came back, too many times
+├── UnknownQueue            a command was given a queue that is not this project's
 ├── BrokerRefused           the broker answers, and says no: a login, a queue's arguments
 ├── Unavailable             an outage, never a failed attempt
 │   ├── BrokerUnavailable
@@ -88,6 +89,10 @@ class TooOld(EventBusError):
 
 class StartedTooOften(EventBusError):
     """The handler was started and never came back, more often than START_LIMIT."""
+
+
+class UnknownQueue(EventBusError):
+    """A command was given a queue that is not this project's."""
 
 
 class BrokerRefused(EventBusError):

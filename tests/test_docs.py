@@ -35,7 +35,13 @@ TUTORIAL = DOCS / "tutorial.md"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 HOW_TO = sorted((DOCS / "how-to").glob("*.md"))
 COMMANDS_PAGE = DOCS / "reference/commands.md"
-COMMANDS = ("consume_events", "prune_events", "relay_events")
+COMMANDS = (
+    "consume_events",
+    "peek_dlq",
+    "prune_events",
+    "redrive_events",
+    "relay_events",
+)
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PRESS = "<!-- the test presses them here -->"
@@ -121,7 +127,9 @@ def test_every_test_that_the_docs_name_exists():
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_command_line_is_one_that_the_command_takes(page: Path):
-    for name, rest in re.findall(r"manage\.py (\w+_events)([^\n`]*)", page.read_text()):
+    for name, rest in re.findall(
+        r"manage\.py (\w+_events|\w+_dlq|eventbus_\w+)([^\n`]*)", page.read_text()
+    ):
         assert name in COMMANDS
         parser_of(name).parse_args(shlex.split(rest, comments=True))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from django.core.checks import ERROR, CheckMessage
@@ -68,6 +70,16 @@ class WorkerCommand(BaseCommand, ABC):
             self.crew.run()
         finally:
             self.unwire()
+
+
+@contextmanager
+def connected() -> Iterator[Transport]:
+    """Yield the transport; end the command with one sentence if it, or what uses it, fails."""
+    refuse_broken_configuration()
+    try:
+        yield transports.connect(conf.broker_url)
+    except EventBusError as error:
+        raise CommandError(str(error)) from error
 
 
 def refuse_broken_configuration() -> list[str]:

@@ -42,8 +42,12 @@ CONSUMER = [
 ]
 REDELIVERED = ["eventbus.inbox.started"]
 REDRIVE = ["eventbus.redrive.changed", "eventbus.redrive.written"]
-#: Only a broker has a DLQ: killed in tests/rabbitmq/test_dead_letter_queue.py.
-DLQ = ["eventbus.collector.recorded", "eventbus.parking.published"]
+#: Only a broker has a DLQ: killed in tests/rabbitmq.
+DLQ = [
+    "eventbus.collector.recorded",
+    "eventbus.parking.published",
+    "eventbus.broker_redrive.published",
+]
 PRUNING = ["eventbus.pruning.marked", "eventbus.pruning.deleted"]
 
 KILLED = -9

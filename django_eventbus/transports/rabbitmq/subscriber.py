@@ -7,6 +7,7 @@ import queue as queues
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -165,6 +166,12 @@ class Feed:
             else:
                 self._settle_one(tag, is_ack)
 
+    def _settle_before(
+        self, answer: Callable[[None], None], fail: Callable[[Exception], None]
+    ) -> None:
+        self._settle_all()
+        answer(None)
+
     def _settle_one(self, tag: int, is_ack: bool) -> None:
         if self.is_over or not self._channel.is_open:
             return
@@ -188,6 +195,9 @@ class Feed:
         return self.connection.ask(question)
 
     def close(self) -> None:
+        # What was acked is told to the broker first, or it would be delivered again.
+        with suppress(BrokerUnavailable):
+            self.connection.ask(self._settle_before)
         # Closing the channel returns everything that is unsettled.
         self.is_over = True
         self.connection.close()
