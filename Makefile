@@ -1,7 +1,7 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test lint check matrix bench build clean
+.PHONY: help demo test chaos lint check matrix bench build clean
 
 find_python = for candidate in python3 python3.13 python3.12 python3.11; do \
 	if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
@@ -20,6 +20,10 @@ demo: .venv/.demo ## Run the shop: events handled, retried, parked and re-driven
 
 test: .venv/.dev ## Run the tests on SQLite and PostgreSQL (ARGS="tests/test_relay.py -k claim")
 	@$(bin)/python -m tests.suite $(ARGS)
+
+chaos: .venv/.dev ## Break servers, connections and nodes under load for longer (CHAOS_SECONDS=60 each)
+	EVENTBUS_TEST_DATABASE=postgres EVENTBUS_TEST_CHAOS_SECONDS=$(or $(CHAOS_SECONDS),60) $(bin)/pytest -n0 \
+	--timeout=900 tests/rabbitmq/test_chaos.py tests/rabbitmq/test_cluster.py $(ARGS)
 
 lint: .venv/.dev ## Run ruff, mypy, import-linter and makemigrations --check
 	$(bin)/ruff check .

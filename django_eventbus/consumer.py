@@ -51,6 +51,8 @@ logger = logging.getLogger(__name__)
 
 #: Seconds until a message is delivered again that another worker was just handling.
 _BUSY_PAUSE = 1.0
+#: Likewise, in an outage: what is returned at once comes at once, and the broker counts it.
+_OUTAGE_PAUSE = 1.0
 
 
 class Consumer:
@@ -225,7 +227,7 @@ def _copy(delivery: Delivery, settlement: Settlement) -> Outgoing | None:
 
 def _return(delivery: Delivery) -> None:
     try:
-        delivery.release()
+        delivery.release(_OUTAGE_PAUSE)
     except Unavailable:
         logger.debug("%s returns by itself when the broker notices.", delivery.message.id)
 

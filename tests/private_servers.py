@@ -53,7 +53,12 @@ class PrivateServer:
     @property
     def log(self) -> str:
         """The end of what the server has written."""
-        return (self.directory / "server.log").read_text(errors="replace")[-2000:]
+        return self.whole_log[-2000:]
+
+    @property
+    def whole_log(self) -> str:
+        """Everything that the server has written."""
+        return (self.directory / "server.log").read_text(errors="replace")
 
     def launch(self) -> subprocess.Popen[bytes]:
         raise NotImplementedError
@@ -184,11 +189,11 @@ class PrivateRabbitmq(PrivateServer):
     # The program on PATH is a wrapper that changes the user and drops the environment.
     places = ("usr/lib/rabbitmq/bin", "opt/homebrew/opt/rabbitmq/sbin")
 
-    def __init__(self) -> None:
+    def __init__(self, epmd_port: int | None = None) -> None:
         super().__init__()
         self.node = f"eventbus-{self.port}@localhost"
         self.distribution_port = free_port()
-        self.epmd_port = free_port()
+        self.epmd_port = epmd_port or free_port()
         self.plugins: list[str] = []
         #: More lines of rabbitmq.conf, read at each start.
         self.configuration: list[str] = []
@@ -208,7 +213,15 @@ class PrivateRabbitmq(PrivateServer):
             "log.console = true\n" + "".join(f"{line}\n" for line in self.configuration)
         )
         (self.directory / "enabled_plugins").write_text(f"[{','.join(self.plugins)}].\n")
+        self.write_cookie()
         return self.popen([server], env=self.environment())
+
+    def write_cookie(self) -> None:
+        # The same for all nodes of an epmd: they know each other by it.
+        cookie = self.directory / ".erlang.cookie"
+        if not cookie.exists():
+            cookie.write_text(f"eventbus{self.epmd_port}")
+            cookie.chmod(0o400)
 
     def control(self, *arguments: str) -> str:
         """Run rabbitmqctl on this node and return what it says."""
@@ -232,6 +245,8 @@ class PrivateRabbitmq(PrivateServer):
             "RABBITMQ_MNESIA_BASE": f"{directory}/data",
             "RABBITMQ_NODENAME": self.node,
             "RABBITMQ_NODE_PORT": str(self.port),
+            # One scheduler that sleeps when idle: several nodes share the cores with the tests.
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1:1 +sbwt none +sbwtdcpu none +sbwtdio none",
         }
 
     def remove(self) -> None:
@@ -240,3 +255,37 @@ class PrivateRabbitmq(PrivateServer):
         with suppress(Unavailable):
             command = [binary("epmd", "usr/lib/erlang/erts-*/bin"), "-kill"]
             subprocess.run(command, env=self.environment(), capture_output=True, check=False)
+
+
+class PrivateCluster:
+    """Three RabbitMQ nodes; each can be killed and started by itself."""
+
+    def __init__(self) -> None:
+        epmd_port = free_port()
+        self.nodes = [PrivateRabbitmq(epmd_port) for _ in range(3)]
+        peers = [
+            f"cluster_formation.classic_config.nodes.{number} = {node.node}"
+            for number, node in enumerate(self.nodes, 1)
+        ]
+        for node in self.nodes:
+            node.configuration = [
+                "cluster_formation.peer_discovery_backend = classic_config",
+                *peers,
+            ]
+
+    @property
+    def url(self) -> str:
+        """All three hosts in one URL."""
+        hosts = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+        return f"amqp://guest:guest@{hosts}/%2F"
+
+    def start(self, *nodes: PrivateRabbitmq) -> None:
+        """Start all of them, or *nodes*, at the same time."""
+        for node in nodes or self.nodes:
+            node.process = node.launch()
+        for node in nodes or self.nodes:
+            eventually(node.is_up, timeout=node.start_timeout, message=lambda: node.log)  # noqa: B023
+
+    def remove(self) -> None:
+        for node in self.nodes:
+            node.remove()

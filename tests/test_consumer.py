@@ -219,6 +219,7 @@ def test_a_retry_that_is_not_confirmed_is_not_acked(bus):
 
     with pytest.raises(BrokerUnavailable):
         consumer.consume(delivery)
+    bus.pass_time()
 
     assert bus.consume() == [Duplicate(state="retrying", attempt=1, delay=30.0)]
     waiting = QueuedMessage.objects.get()

@@ -10,10 +10,10 @@ from tests.end_to_end.oracle import FAST
 class PrivateProject:
     """Runs commands on a private PostgreSQL and reads what they left there."""
 
-    def __init__(self, manage, server):
+    def __init__(self, manage, server, environment=FAST):
         self.manage = manage
         self.server = server
-        self.environment = {**FAST, "EVENTBUS_TEST_DATABASE_URL": server.url}
+        self.environment = {**environment, "EVENTBUS_TEST_DATABASE_URL": server.url}
         migrated = self.start("migrate", "--run-syncdb", "--verbosity", "0")
         assert migrated.wait() == 0, migrated.output
 

@@ -48,6 +48,8 @@ DLQ = [
     "eventbus.parking.published",
     "eventbus.broker_redrive.published",
 ]
+#: Only a broker confirms: killed in tests/end_to_end/test_rabbitmq.py.
+CONFIRMS = ["eventbus.rabbitmq.taken"]
 PRUNING = ["eventbus.pruning.marked", "eventbus.pruning.deleted"]
 
 KILLED = -9
@@ -63,7 +65,7 @@ def test_every_point_in_the_code_is_killed_here():
 
     named = set(re.findall(r'sys\.audit\("([^"]+)"\)', sources))
 
-    assert named == {*RELAY, *CONSUMER, *REDELIVERED, *REDRIVE, *DLQ, *PRUNING}
+    assert named == {*RELAY, *CONSUMER, *REDELIVERED, *REDRIVE, *DLQ, *CONFIRMS, *PRUNING}
 
 
 # The second message consumed is one that is retried: its copy, then its ack.

@@ -51,6 +51,7 @@ def test_events_are_handled_retried_parked_and_re_driven_through_rabbitmq(worker
     "point",
     [
         "relay.claimed",
+        "rabbitmq.taken",
         "relay.confirmed",
         "relay.marked",
         "inbox.called",

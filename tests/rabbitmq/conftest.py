@@ -1,10 +1,19 @@
-"""Fixtures of the tests that need a broker."""
+"""Fixtures of the tests that need a broker, some of them one that they may kill and starve."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
 import pytest
 
+from tests import services
+from tests.amqp import Amqp
+from tests.conftest import skipped_if_missing
+from tests.processes import Manage
 from tests.rabbitmq.shop import Shop
+from tests.rabbitmq.storm import HASTY, Load, Storm
+from tests.tcp_proxy import TcpProxy
 
 
 @pytest.fixture
@@ -13,3 +22,31 @@ def shop(amqp, settings):
     yield shop
     with amqp.channel() as channel:
         channel.queue_delete(f"{shop.queue}.side")
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[services.PrivateRabbitmq]:
+    """A RabbitMQ that the tests of a module share; each leaves it running."""
+    with skipped_if_missing(), services.private_rabbitmq() as server:
+        yield server
+
+
+@pytest.fixture
+def proxy(node: services.PrivateRabbitmq) -> Iterator[TcpProxy]:
+    """A way to the node that can be cut."""
+    with TcpProxy(node.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def storm(manage: Manage, settings: Any) -> Iterator[Callable[..., Storm]]:
+    """Begin a load on the broker at a URL."""
+    load = Load()
+
+    def begin(url: str, **changes: object) -> Storm:
+        amqp = Amqp(url, **{**HASTY, **changes})
+        settings.EVENTBUS = {**settings.EVENTBUS, **amqp.settings}
+        return Storm(manage, amqp, load)
+
+    yield begin
+    load.end()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from django_eventbus.transports.contract import QueueSpec
 from django_eventbus.transports.rabbitmq.connection import BrokerConnection
@@ -27,10 +28,15 @@ class RabbitmqTransport:
 
     def declare(self, queues: Sequence[QueueSpec]) -> None:
         self._specs |= {queue.name: queue for queue in queues}
+        with self._connected() as connection:
+            establish(connection, queues)
+
+    @contextmanager
+    def _connected(self) -> Iterator[BrokerConnection]:
         connection = BrokerConnection(self.address, "topology")
         connection.open()
         try:
-            establish(connection, queues)
+            yield connection
         finally:
             connection.close()
 
@@ -41,7 +47,11 @@ class RabbitmqTransport:
         return owns_dead_letter_queue()
 
     def publisher(self) -> RabbitmqPublisher:
-        return RabbitmqPublisher(self.address)
+        return RabbitmqPublisher(self.address, self._restore)
+
+    def _restore(self, queues: set[str]) -> None:
+        with self._connected() as connection:
+            restore(connection, [spec for name, spec in self._specs.items() if name in queues])
 
     def subscriber(self, queues: Sequence[str], prefetch: int) -> RabbitmqSubscriber:
         specs = [self._specs[name] for name in queues if name in self._specs]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 import pika
@@ -82,7 +84,11 @@ class BrokerConnection:
     def open(self) -> None:
         """Connect to the first host that answers. Raise BrokerUnavailable or BrokerRefused."""
         refused = ""
-        for parameters in parameters_of(self.address, self.purpose):
+        hosts = list(parameters_of(self.address, self.purpose))
+        # Shuffled: a node that takes connections and then answers nothing must not be the
+        # first choice each time.
+        random.shuffle(hosts)
+        for parameters in hosts:
             if self._connect(parameters):
                 return
             error = self._error
@@ -103,43 +109,42 @@ class BrokerConnection:
         self._thread.start()
         if not self._opened.wait(conf.connect_timeout * 2):
             self.drop()
+            self._connection, self._is_open = None, False
         return self._is_open
 
     def _run(self, parameters: pika.ConnectionParameters) -> None:
         try:
-            self._connection = pika.SelectConnection(
+            self._connection = connection = pika.SelectConnection(
                 parameters,
                 on_open_callback=self._on_open,
-                on_open_error_callback=self._on_open_error,
-                on_close_callback=self._on_close,
+                on_open_error_callback=self._on_end,
+                on_close_callback=self._on_end,
             )
         except Exception as error:
             self._end(error)
             return
-        self._connection.add_on_connection_blocked_callback(self._on_blocked)
-        self._connection.add_on_connection_unblocked_callback(self._on_unblocked)
-        loop = self._connection.ioloop
+        connection.add_on_connection_blocked_callback(self._on_blocked)
+        connection.add_on_connection_unblocked_callback(self._on_unblocked)
+        loop = connection.ioloop
         try:
             loop.start()
         except Exception as error:
             # Raised by a callback: without its loop the connection would hang for ever.
             logger.critical("The I/O thread of %s failed.", self.purpose, exc_info=True)
-            self._end(error)
+            self._on_end(connection, error)
         finally:
             loop.close()
 
     def _on_open(self, connection: Any) -> None:
-        self._is_open = True
-        self._opened.set()
+        if connection is self._connection:
+            self._is_open = True
+            self._opened.set()
 
-    def _on_open_error(self, connection: Any, error: BaseException) -> None:
-        self._error = error
+    def _on_end(self, connection: Any, reason: BaseException) -> None:
         connection.ioloop.stop()
-        self._opened.set()
-
-    def _on_close(self, connection: Any, reason: BaseException) -> None:
-        connection.ioloop.stop()
-        self._end(reason)
+        # An attempt that took too long ends while the next host is being tried.
+        if connection is self._connection:
+            self._end(reason)
 
     def _end(self, reason: BaseException) -> None:
         was_open, self._is_open, self._error = self._is_open, False, reason
@@ -191,16 +196,22 @@ class BrokerConnection:
                 words = f"The channel was closed: {error!r:.200}"
                 reply.fail(BrokerUnavailable(words, kind="channel"))
 
-        self._asking.add(reply.fail)
-        try:
+        with self.telling(reply.fail):
             self.call(put)
             if not reply.came.wait(conf.confirm_timeout):
                 self.drop()
                 words = f"The broker at {self.address.words} did not answer in time."
                 raise BrokerUnavailable(words, kind="io")
-        finally:
-            self._asking.discard(reply.fail)
         return reply.value()
+
+    @contextmanager
+    def telling(self, fail: Callable[[Exception], None]) -> Iterator[None]:
+        """Call *fail* if the connection ends: what was handed to call() just then never runs."""
+        self._asking.add(fail)
+        try:
+            yield
+        finally:
+            self._asking.discard(fail)
 
     def channel(self) -> Any:
         """Open a channel."""
@@ -216,16 +227,11 @@ class BrokerConnection:
 
     def drop(self) -> None:
         """Cut the connection without a farewell: the broker may be past answering one."""
-        if self._connection is None:
-            return
-        try:
-            self._connection.ioloop.add_callback_threadsafe(self._cut)
-        except Exception:
-            logger.debug("The connection was gone before it was cut.")
-
-    def _cut(self) -> None:
-        if not self._connection.is_closed:
-            self._connection._terminate_stream(amqp.ConnectionClosed(0, "cut"))
+        if connection := self._connection:
+            try:
+                connection.ioloop.add_callback_threadsafe(lambda: _cut(connection))
+            except Exception:
+                logger.debug("The connection was gone before it was cut.")
 
     def close(self) -> None:
         """Close politely, and wait a little for it; then cut."""
@@ -244,3 +250,8 @@ class BrokerConnection:
     def _close_politely(self) -> None:
         if self._connection.is_open:
             self._connection.close()
+
+
+def _cut(connection: Any) -> None:
+    if not connection.is_closed:
+        connection._terminate_stream(amqp.ConnectionClosed(0, "cut"))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
@@ -29,7 +30,7 @@ from django_eventbus.transports.rabbitmq.encoding import (
     properties_of,
 )
 from django_eventbus.transports.rabbitmq.parameters import BrokerAddress
-from django_eventbus.transports.rabbitmq.topology import target_of
+from django_eventbus.transports.rabbitmq.topology import missed_tiers, target_of
 
 _NOT_FOUND = 404
 _PORTION = 100
@@ -94,8 +95,10 @@ def identity_of(exchange: str, routing_key: str, properties: Any) -> tuple[Any, 
 class RabbitmqPublisher:
     """One confirming channel on a connection of its own. May be used from any thread."""
 
-    def __init__(self, address: BrokerAddress) -> None:
+    def __init__(self, address: BrokerAddress, restore: Callable[[set[str]], None]) -> None:
         self.address = address
+        #: Declares the tiers of some queues again: one may have been deleted under our feet.
+        self.restore = restore
         self._lock = threading.Lock()
         self._line: ConfirmingLine | None = None
 
@@ -103,24 +106,37 @@ class RabbitmqPublisher:
         self._open_line().connection.raise_if_blocked()
 
     def publish(self, batch: Sequence[Outgoing]) -> Sequence[Receipt]:
+        receipts = self._publish(batch)
+        missed = missed_tiers(batch, receipts)
+        if missed:
+            self.restore(set(missed.values()))
+            again = self._publish([batch[index] for index in missed])
+            for index, receipt in zip(missed, again, strict=True):
+                receipts[index] = receipt
+        return receipts
+
+    def _publish(self, batch: Sequence[Outgoing]) -> list[Receipt]:
         if not batch:
             return []
         line = self._open_line()
         line.connection.raise_if_blocked()
         waiting = Batch(receipts=[None] * len(batch), open=len(batch))
+        with line.connection.telling(waiting.fail):
+            self._send(line, waiting, batch)
+            if not waiting.done.wait(conf.confirm_timeout):
+                # Not closed politely: whoever does not confirm may not answer that either.
+                words = f"{self.address.words} did not confirm in time."
+                waiting.fail(BrokerUnavailable(words, kind="io"))
+                line.connection.drop()
+        if waiting.error:
+            raise waiting.error
+        return [receipt for receipt in waiting.receipts if receipt is not None]
+
+    def _send(self, line: ConfirmingLine, waiting: Batch, batch: Sequence[Outgoing]) -> None:
         # In portions: the broker works on one while the next is encoded.
         for start in range(0, len(batch), _PORTION):
             portion = range(start, min(start + _PORTION, len(batch)))
             line.send([self._parcel(line, waiting, each, batch[each]) for each in portion])
-        if not waiting.done.wait(conf.confirm_timeout):
-            # Not closed politely: whoever does not confirm may not answer that either.
-            late = BrokerUnavailable(f"{self.address.words} did not confirm in time.", kind="io")
-            waiting.fail(late)
-            line.connection.drop()
-            raise late
-        if waiting.error:
-            raise waiting.error
-        return [receipt for receipt in waiting.receipts if receipt is not None]
 
     def _parcel(self, line: ConfirmingLine, batch: Batch, index: int, outgoing: Outgoing) -> Parcel:
         properties = properties_of(outgoing.message)
@@ -210,6 +226,7 @@ class ConfirmingLine:
         self._next_tag += 1
 
     def _on_confirmed(self, frame: Any) -> None:
+        sys.audit("eventbus.rabbitmq.taken")
         method = frame.method
         is_ack = type(method).__name__ == "Ack"
         last = method.delivery_tag or self._next_tag

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import queue as queues
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -29,12 +28,17 @@ class RabbitmqDelivery:
         self.is_redelivered = bool(method.redelivered)
         self._feed = feed
         self._tag: int = method.delivery_tag
+        deliveries = message.headers.get("x-delivery-count", 0)
+        self._deliveries = deliveries if isinstance(deliveries, int) else 0
 
     def ack(self) -> None:
         self._feed.settle(self._tag, is_ack=True)
 
     def release(self, after: float = 0) -> None:
-        self._feed.settle(self._tag, is_ack=False, after=after)
+        # Longer and longer: each return counts towards the queue's delivery limit, past which
+        # the broker gives up a message that another worker may still be busy with.
+        patience = 1 + self._deliveries // 10
+        self._feed.settle(self._tag, is_ack=False, after=after * patience)
 
 
 class RabbitmqSubscriber:
@@ -96,7 +100,8 @@ class Feed:
         # Not a SimpleQueue: with several readers, its get(timeout=…) can wait for ever.
         self._arrived: queues.Queue[RabbitmqDelivery | None] = queues.Queue()
         self._unsettled: set[int] = set()
-        self._to_settle: deque[tuple[int, bool, float]] = deque()
+        self._lock = threading.Lock()
+        self._to_settle: list[tuple[int, bool, float]] = []
         connection.on_lost = lambda error: self._end()
         self._channel = connection.channel()
         connection.ask(lambda answer, fail: self._start(names, prefetch, answer, fail))
@@ -111,6 +116,8 @@ class Feed:
         def on_closed(channel: Any, reason: Any) -> None:
             self._end()
             fail(BrokerUnavailable(f"The broker closed the channel: {reason}", kind="channel"))
+            # Whoever has asked something on it would wait for an answer.
+            self.connection.drop()
 
         self._channel.add_on_close_callback(on_closed)
         self._channel.add_on_cancel_callback(self._on_cancelled)
@@ -150,8 +157,11 @@ class Feed:
         if self.is_over:
             # The broker has it back already; the tag would mean another message elsewhere.
             return
-        is_first = not self._to_settle
-        self._to_settle.append((tag, is_ack, after))
+        # Under the lock: had the I/O thread taken the last one between the question and the
+        # append, this one and all after it would wait for somebody else to call.
+        with self._lock:
+            self._to_settle.append((tag, is_ack, after))
+            is_first = len(self._to_settle) == 1
         if is_first:
             try:
                 self.connection.call(self._settle_all)
@@ -159,8 +169,9 @@ class Feed:
                 logger.debug("The connection was lost before a delivery was settled.")
 
     def _settle_all(self) -> None:
-        while self._to_settle:
-            tag, is_ack, after = self._to_settle.popleft()
+        with self._lock:
+            to_settle, self._to_settle = self._to_settle, []
+        for tag, is_ack, after in to_settle:
             if after:
                 self.connection.later(after, partial(self._settle_one, tag, is_ack))
             else:

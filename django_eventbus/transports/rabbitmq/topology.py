@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,10 +11,14 @@ from django_eventbus.durations import label
 from django_eventbus.naming import placeholders
 from django_eventbus.transports.contract import (
     Address,
+    Outgoing,
     QueueSpec,
+    Receipt,
+    Refused,
     ToExchange,
     ToQueue,
     ToTier,
+    Unroutable,
 )
 
 #: A backstop: our own START_LIMIT parks a message long before it.
@@ -184,3 +188,12 @@ def target_of(address: Address) -> tuple[str, str]:
             return "", queue
         case ToTier(queue=queue, delay=delay):
             return retry_exchange(queue), tier_key(queue, delay)
+
+
+def missed_tiers(batch: Sequence[Outgoing], receipts: Sequence[Receipt]) -> dict[int, str]:
+    """Return the places in *batch* of retries that no tier took, with their queues."""
+    return {
+        index: outgoing.address.queue
+        for index, (outgoing, receipt) in enumerate(zip(batch, receipts, strict=True))
+        if isinstance(outgoing.address, ToTier) and isinstance(receipt, Unroutable | Refused)
+    }

@@ -1,0 +1,92 @@
+"""A TCP proxy that cuts connections, or goes silent and leaves them half-open."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+
+
+class Link:
+    """One connection through the proxy: two sockets and a thread for each direction."""
+
+    def __init__(self, client: socket.socket, server: socket.socket | None):
+        self.is_silent = server is None
+        self.sockets = [client, server] if server else [client]
+        for source, sink in ((client, server), (server, client)):
+            if source:
+                threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket | None) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                if sink and not self.is_silent:
+                    sink.sendall(data)
+        # The other end of a silent link hears nothing, not even that this one has gone.
+        if not self.is_silent:
+            self.cut()
+
+    def cut(self) -> None:
+        for each in self.sockets:
+            with suppress(OSError):
+                # Closing alone would leave the thread that reads from it waiting for ever.
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+
+class TcpProxy:
+    """Forwards to *port* of this machine until told otherwise. Listens on a port of its own."""
+
+    def __init__(self, port: int):
+        self.target = ("127.0.0.1", port)
+        self.links: list[Link] = []
+        #: How many connections were ever made.
+        self.accepted = 0
+        self._is_silent = False
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=50)
+        self.port = int(self._listener.getsockname()[1])
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self) -> TcpProxy:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+        self.cut()
+
+    @property
+    def url(self) -> str:
+        """Where a broker behind it is reached."""
+        return f"amqp://guest:guest@127.0.0.1:{self.port}/%2F"
+
+    def cut(self) -> None:
+        """Cut every connection; new ones are taken at once."""
+        while self.links:
+            self.links.pop().cut()
+
+    def go_silent(self) -> None:
+        """Accept and swallow: all sockets stay open, and nothing comes through any more."""
+        self._is_silent = True
+        for link in self.links:
+            link.is_silent = True
+
+    def come_back(self) -> None:
+        """Forward new connections again; those that went silent stay so."""
+        self._is_silent = False
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                self.accepted += 1
+                self._take(client)
+
+    def _take(self, client: socket.socket) -> None:
+        try:
+            server = None if self._is_silent else socket.create_connection(self.target, 5)
+        except OSError:
+            client.close()
+            return
+        if server:
+            server.settimeout(None)
+        self.links.append(Link(client, server))
