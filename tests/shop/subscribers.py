@@ -70,6 +70,26 @@ def witness(event):
     Effect.objects.create(event_id=event.meta.id, subscription="shop.witness")
 
 
+@subscribe("climb.*", queue="counts", name="shop.climb")
+def climb(event):
+    """Fail, tier after tier, until a file is there; then leave an effect."""
+    if not Path(event.payload["fixed"]).exists():
+        raise ValueError("not mended yet")
+    Effect.objects.create(event_id=event.meta.id, subscription="shop.climb")
+
+
+@subscribe("climb.*", queue="counts", name="shop.sibling")
+def sibling(event):
+    """Leave an effect: on the queue of what fails."""
+    Effect.objects.create(event_id=event.meta.id, subscription="shop.sibling")
+
+
+@subscribe("climb.*", queue="acts", name="shop.neighbour")
+def neighbour(event):
+    """Leave an effect: on another queue."""
+    Effect.objects.create(event_id=event.meta.id, subscription="shop.neighbour")
+
+
 @subscribe("count.*", queue="counts", name="shop.count")
 def count(event):
     """Leave an effect."""

@@ -1,0 +1,122 @@
+"""Two hundred failing messages through three tiers: in time, to one subscription, and healed."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from statistics import median, quantiles
+
+import pytest
+from django.db import transaction
+
+from django_eventbus import publish, transports
+from django_eventbus.messages import Message, uuid7
+from django_eventbus.models import Attempt, DeadLetter, InboxRecord
+from django_eventbus.redrive import redrive
+from django_eventbus.transports.contract import Confirmed, Outgoing, QueueSpec, ToTier
+from tests.end_to_end.oracle import is_at_rest
+from tests.helpers import eventually
+from tests.shop.models import Effect
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.postgres,
+    pytest.mark.rabbitmq,
+]
+
+NUMBER = 200
+DELAYS = [0.3, 0.6, 0.9]
+
+
+@pytest.fixture
+def workers(manage, amqp, settings):
+    amqp.settings["RETRY_DELAYS"] = DELAYS
+    settings.EVENTBUS = {**settings.EVENTBUS, **amqp.settings}
+    running = [manage("consume_events", "--with-relay", env=amqp.environment) for _ in range(2)]
+    for worker in running:
+        worker.wait_for("Consuming")
+    return running
+
+
+def test_failing_messages_climb_the_tiers_alone_and_a_re_drive_heals_them(workers, tmp_path):
+    fixed = tmp_path / "fixed"
+    ids = publish_all(fixed)
+
+    eventually(lambda: DeadLetter.objects.count() == NUMBER and is_at_rest(), timeout=60)
+    assert_each_has_its_history(ids)
+    assert_nobody_else_was_bothered(ids)
+    fixed.touch()
+    redrive(list(DeadLetter.objects.values_list("pk", flat=True)), by="tester", using="default")
+
+    healed = DeadLetter.objects.filter(state="healed")
+    eventually(lambda: healed.count() == NUMBER, timeout=60)
+    assert effects() == {(event, name): 1 for event in ids for name in NAMES}
+    for worker in workers:
+        worker.terminate()
+    assert [worker.wait() for worker in workers] == [0, 0]
+
+
+NAMES = ("shop.climb", "shop.sibling", "shop.neighbour")
+
+
+def publish_all(fixed):
+    with transaction.atomic():
+        return [str(publish("climb.up", {"fixed": str(fixed)})) for _ in range(NUMBER)]
+
+
+def assert_each_has_its_history(ids):
+    attempts = Counter(Attempt.objects.values_list("message_id", "subscription", "attempt"))
+    assert attempts == {(event, "shop.climb", number): 1 for event in ids for number in range(1, 5)}
+    letters = DeadLetter.objects.values_list("message_id", "subscription", "kind", "attempts")
+    assert sorted(letters) == [(event, "shop.climb", "failed", 4) for event in sorted(ids)]
+
+
+def assert_nobody_else_was_bothered(ids):
+    assert effects() == {(event, name): 1 for event in ids for name in NAMES[1:]}
+    others = InboxRecord.objects.exclude(subscription="shop.climb")
+    assert set(others.values_list("state", "attempt", "started")) == {("handled", 1, 0)}
+
+
+def effects():
+    return Counter(Effect.objects.values_list("event_id", "subscription"))
+
+
+def test_a_tier_returns_a_message_within_a_second_of_its_time(amqp):
+    transport = transports.connect(amqp.url)
+    spec = QueueSpec(
+        name=amqp.queue(), exchange=f"{amqp.namespace}.events", patterns=(), delays=DELAYS
+    )
+    transport.declare([spec])
+    publisher = transport.publisher()
+    subscriber = transport.subscriber([spec.name], prefetch=50)
+
+    due = {}
+    for delay in DELAYS:
+        sent = [copy(spec.name, delay) for _ in range(NUMBER // len(DELAYS))]
+        began = time.monotonic()
+        assert set(publisher.publish(sent)) == {Confirmed()}
+        due |= {each.message.id: (began + delay, time.monotonic() + delay) for each in sent}
+    late = sorted(lateness(subscriber, due))
+    publisher.close()
+    subscriber.close()
+
+    print(f"late by: median {median(late):.3f} s, most {late[-1]:.3f} s")
+    assert len(late) == len(due)
+    assert quantiles(late, n=10)[-1] < 1
+
+
+def copy(queue, delay):
+    message = Message(id=str(uuid7()), type="climb.up", body=b"{}")
+    return Outgoing(address=ToTier(queue=queue, delay=delay), message=message)
+
+
+def lateness(subscriber, due):
+    """Yield by how much later than it was due each message comes; never before."""
+    waiting = dict(due)
+    while waiting and (delivery := subscriber.receive(20)):
+        now = time.monotonic()
+        delivery.ack()
+        earliest, latest = waiting.pop(delivery.message.id)
+        # The broker's clock has milliseconds.
+        assert now > earliest - 0.01
+        yield max(now - latest, 0)
