@@ -32,6 +32,8 @@ def environment(directory: Path) -> dict[str, str]:
         "DJANGO_SETTINGS_MODULE": "shop.settings",
         "DATABASE_URL": f"sqlite:///{directory / 'shop.sqlite3'}",
         "EVENTBUS_BROKER_URL": os.environ.get("BROKER") or "database://",
+        # Of this demo only: others may use the same broker.
+        "EVENTBUS_NAMESPACE": f"demo{secrets.token_hex(4)}",
         "SECRET_KEY": secrets.token_urlsafe(),
         "DEBUG": "true",
         "ALLOWED_HOSTS": "127.0.0.1,localhost",

@@ -17,6 +17,7 @@ from django_eventbus.redrive import redrive
 
 from billing.models import PaymentProvider
 from billing.payments import LUNAR
+from demonstration.broker import left_as_it_was
 from demonstration.narrator import Narrator
 from demonstration.outcome import Expected, print_summary, problems
 from demonstration.processes import DemoFailed, Shop, free_port, running_shop
@@ -73,7 +74,8 @@ def play(directory: Path, *, stays_up: bool) -> None:
     refuse_broken_configuration()
     prepare_database()
     # A demo that ends by itself takes any port, so that several can run at once.
-    with running_shop(directory, free_port(PORT if stays_up else 0)) as shop:
+    port = free_port(PORT if stays_up else 0)
+    with left_as_it_was(), running_shop(directory, port) as shop:
         story = Story(shop)
         story.tell()
         if stays_up:

@@ -100,7 +100,7 @@ def running_shop(directory: Path, port: int) -> Iterator[Shop]:
     shop = Shop(directory, port)
     try:
         shop.start("runserver", "--noreload", shop.address)
-        shop.start("consume_events", "--with-relay")
+        shop.start("consume_events", "--with-relay", "--fail-fast")
         yield shop
     finally:
         shop.stop()

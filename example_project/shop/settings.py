@@ -31,13 +31,8 @@ MIDDLEWARE = [
 ]
 CONTEXT = ["template.context_processors.request", "contrib.auth.context_processors.auth",
            "contrib.messages.context_processors.messages"]  # fmt: skip
-TEMPLATES = [
-    {
-        "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "APP_DIRS": True,
-        "OPTIONS": {"context_processors": [f"django.{each}" for each in CONTEXT]},
-    }
-]
+TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True,
+              "OPTIONS": {"context_processors": [f"django.{each}" for each in CONTEXT]}}]  # fmt: skip
 ROOT_URLCONF = "shop.urls"
 WSGI_APPLICATION = "shop.wsgi.application"
 STATIC_URL = "static/"
@@ -51,6 +46,7 @@ if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
 
 EVENTBUS = {
     "SERVICE": "shop",
+    "NAMESPACE": env.str("EVENTBUS_NAMESPACE", default=None),
     "BROKER_URL": env.str("EVENTBUS_BROKER_URL", default="database://"),
     "RETRY_DELAYS": env.list("EVENTBUS_RETRY_DELAYS", default=["1s", "2s"]),
     "POLL_INTERVAL": "200ms",

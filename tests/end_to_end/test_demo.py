@@ -10,9 +10,10 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pika
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -44,6 +45,36 @@ def test_the_demo_tells_every_stage_of_the_story_and_exits_0():
     assert not ended.stderr
     assert "\033" not in ended.stdout
     assert_told_in_order(ended.stdout)
+
+
+@pytest.mark.rabbitmq
+def test_the_demo_tells_the_same_story_over_rabbitmq_and_leaves_nothing_there(rabbitmq_url: str):
+    ended = run("demo.py", BROKER=rabbitmq_url)
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert_told_in_order(ended.stdout)
+    queue = re.search(r"to (\S+billing) only", ended.stdout)[1]
+    namespace = queue.partition(".")[0]
+    names = [queue, f"{queue}.dlq", f"{queue}.retry.1s", f"{queue}.retry", f"{namespace}.events"]
+    assert not [name for name in names if exists(rabbitmq_url, name)]
+
+
+def exists(url: str, name: str) -> bool:
+    """Whether a queue or an exchange of that name is on the broker."""
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        for look in ("queue_declare", "exchange_declare"):
+            with suppress(pika.exceptions.ChannelClosedByBroker):
+                getattr(connection.channel(), look)(name, passive=True)
+                return True
+    return False
+
+
+def test_the_demo_exits_1_with_a_sentence_for_a_broker_that_is_away():
+    ended = run("demo.py", BROKER="amqp://user:secret@127.0.0.1:1/")
+
+    assert ended.returncode == 1
+    assert "The broker at amqp://127.0.0.1:1// does not answer." in ended.stderr
+    assert "secret" not in ended.stdout + ended.stderr
 
 
 def test_the_demo_exits_1_when_an_order_does_not_come_out_as_told():
