@@ -1,0 +1,78 @@
+"""What the broker says no to ends a command; what it did not get to say is waited for."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+from pika import exceptions as amqp
+
+from django_eventbus import transports
+from django_eventbus.exceptions import BrokerRefused, BrokerUnavailable
+from django_eventbus.transports.rabbitmq.parameters import address_of
+from django_eventbus.transports.rabbitmq.refusals import refusal
+from tests.rabbitmq.proxy import end
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        None,
+        amqp.StreamLostError("gone"),
+        amqp.ProbableAuthenticationError(repr(amqp.StreamLostError("gone"))),
+        amqp.ProbableAccessDeniedError(repr(amqp.StreamLostError("gone"))),
+        amqp.ProbableAccessDeniedError(repr(amqp.ConnectionClosedByBroker(541, "vhost is down"))),
+        amqp.ConnectionClosedByBroker(320, "shutdown"),
+        amqp.IncompatibleProtocolError(repr(amqp.StreamLostError("gone"))),
+    ],
+    ids=repr,
+)
+def test_a_broker_that_dies_during_the_login_has_refused_nothing(error):
+    assert refusal(error, address_of("amqp://me@host")) == ""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        amqp.ProbableAuthenticationError(repr(amqp.ConnectionClosedByBroker(403, "refused"))),
+        amqp.ProbableAccessDeniedError(repr(amqp.ConnectionClosedByBroker(530, "no vhost"))),
+        amqp.ConnectionClosedByBroker(403, "refused"),
+    ],
+    ids=repr,
+)
+def test_a_login_that_is_refused_is_told_with_the_user(error):
+    assert refusal(error, address_of("amqp://me:hunter2@host")) == (
+        "The broker at amqp://host:5672// refused the login or the virtual host for the user 'me'."
+    )
+
+
+@pytest.mark.rabbitmq
+def test_a_virtual_host_that_is_not_there_is_refused(rabbitmq_url):
+    url = f"{rabbitmq_url.rpartition('/')[0]}/nowhere"
+
+    with pytest.raises(BrokerRefused, match="the virtual host for the user 'guest'"):
+        transports.connect(url).publisher().open()
+
+
+@pytest.mark.rabbitmq
+def test_the_next_host_is_asked_when_one_is_away(rabbitmq_url):
+    scheme, _, rest = rabbitmq_url.partition("://")
+    credentials, _, place = rest.rpartition("@")
+    publisher = transports.connect(f"{scheme}://{credentials}@127.0.0.1:1,{place}").publisher()
+
+    publisher.open()
+
+    publisher.close()
+
+
+def test_a_server_that_hangs_up_at_once_is_an_outage(settings):
+    settings.EVENTBUS = {**settings.EVENTBUS, "CONNECT_TIMEOUT": "2s"}
+    listener = socket.create_server(("127.0.0.1", 0))
+    threading.Thread(target=lambda: end(listener.accept()[0]), daemon=True).start()
+    url = f"amqp://127.0.0.1:{listener.getsockname()[1]}"
+
+    with pytest.raises(BrokerUnavailable, match="does not answer"):
+        transports.connect(url).publisher().open()
+
+    end(listener)
