@@ -16,7 +16,7 @@ from django_eventbus.conf import conf
 from django_eventbus.consumer import Consumer
 from django_eventbus.exceptions import BrokerUnavailable
 from django_eventbus.messages import Message, uuid7
-from django_eventbus.models import OutboxEvent
+from django_eventbus.models import InboxRecord, OutboxEvent
 from django_eventbus.relay import Relay
 from django_eventbus.transports.contract import Confirmed, Outgoing, Rejected, ToQueue
 from django_eventbus.transports.rabbitmq.publisher import ConfirmingLine
@@ -298,6 +298,40 @@ def test_a_broker_in_alarm_is_waited_for_without_sending(own_broker):
     # At most what was in the socket when the alarm was met, and once afterwards.
     assert len(copies) == 100
     assert max(copies.values()) <= 2
+
+
+@ONE_WORKER
+def test_in_an_alarm_acks_go_on_and_a_retry_waits_for_its_end(own_broker):
+    publish("act.now", {"do": "fail once"})
+    publish_many([("count.up", {})] * 3)
+    with a_line() as line, receiving(line, "counts") as counts, receiving(line, "acts") as acts:
+        assert line.relay.relay_once() == 4
+        consumer = Consumer(line.publisher)
+        with own_broker.alarm():
+            publish_many([("count.up", {})] * 100)
+            with pytest.raises(BrokerUnavailable):
+                line.relay.relay_once()
+            for _ in range(3):
+                consumer.consume(counts.receive(20))
+            with pytest.raises(BrokerUnavailable, match="is in alarm"):
+                consumer.consume(acts.receive(20))
+            assert Effect.objects.filter(subscription="shop.count").count() == 3
+            assert not Effect.objects.filter(subscription="shop.act").exists()
+
+        eventually(lambda: not line.publisher._line.connection.blocked, timeout=20)
+        for _ in range(2):
+            consumer.consume(acts.receive(20))
+        assert Effect.objects.filter(subscription="shop.act").count() == 1
+        assert InboxRecord.objects.get(subscription="shop.act").attempt == 2
+
+
+@contextmanager
+def receiving(line, name):
+    subscriber = line.transport.subscriber([conf.queue(name)], prefetch=1)
+    try:
+        yield subscriber
+    finally:
+        subscriber.close()
 
 
 @pytest.mark.parametrize(
