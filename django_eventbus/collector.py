@@ -13,11 +13,11 @@ from django_eventbus.consumer import Consumer, database_of, subscriptions_for
 from django_eventbus.dead_letters import Cause, park
 from django_eventbus.deaths import Death, as_it_was, death_of
 from django_eventbus.exceptions import Undecodable
-from django_eventbus.inbox import Settlement
 from django_eventbus.messages import Message, payload_of
 from django_eventbus.models import DeadLetter, InboxRecord
 from django_eventbus.outages import proven
 from django_eventbus.outcomes import Duplicate, Park
+from django_eventbus.settlements import Settlement
 from django_eventbus.subscriptions import Subscription
 from django_eventbus.transports.contract import Delivery
 

@@ -11,9 +11,10 @@ from django.db import DEFAULT_DB_ALIAS
 from django.utils import timezone
 
 from django_eventbus.conf import conf
-from django_eventbus.dead_letters import heal_unreached, was_discarded
+from django_eventbus.dead_letters import heal_unreached, last_place, was_discarded
+from django_eventbus.events import ReceivedEvent
 from django_eventbus.exceptions import BrokerUnavailable, Busy, Unavailable, Undecodable, Unmatched
-from django_eventbus.inbox import Arrival, Inbox, Settlement
+from django_eventbus.inbox import Inbox
 from django_eventbus.messages import ORIGINAL_QUEUE, RETRY_COUNT, SUBSCRIPTION, payload_of
 from django_eventbus.models import InboxRecord
 from django_eventbus.outages import proven
@@ -26,7 +27,8 @@ from django_eventbus.outcomes import (
     Skipped,
 )
 from django_eventbus.parking import Parking
-from django_eventbus.retries import decide
+from django_eventbus.retries import Moment, decide
+from django_eventbus.settlements import Arrival, Settlement
 from django_eventbus.signals import (
     announce,
     event_deferred,
@@ -87,6 +89,7 @@ class Consumer:
             # Also what was settled before a sibling was busy: next time it is a duplicate.
             for settlement in settlements:
                 _announce(delivery, settlement)
+                _call_hook(delivery, settlement)
         return settlements
 
     def _settlements(self, delivery: Delivery) -> Iterator[Settlement]:
@@ -125,7 +128,9 @@ class Consumer:
         if state := _final_state(delivery):
             return Settlement(subscription=None, outcome=Duplicate(state=state))
         policy = policy_for(delivery.message, None)
-        outcome = decide(error, delivery.message.attempt, policy, latest=timezone.now())
+        now = timezone.now()
+        when = Moment(now=now, since=now, latest=now)
+        outcome = decide(error, delivery.message.attempt, policy, when)
         if isinstance(outcome, Park):
             using = database_of(delivery.queue)
             with proven(using):
@@ -230,6 +235,29 @@ def _return(delivery: Delivery) -> None:
         delivery.release(_OUTAGE_PAUSE)
     except Unavailable:
         logger.debug("%s returns by itself when the broker notices.", delivery.message.id)
+
+
+def _call_hook(delivery: Delivery, settlement: Settlement) -> None:
+    """Tell the subscription of its own outcome; what its hook raises changes nothing."""
+    subscription, error = settlement.subscription, settlement.error
+    if subscription is None or error is None:
+        return
+    hooks = {Retry: subscription.on_retry, Park: subscription.on_parked}
+    hook = hooks.get(type(settlement.outcome))
+    if hook is None:
+        return
+    try:
+        hook(error, settlement.event or _received(delivery, subscription))
+    except Exception as failure:
+        kind, place = type(failure).__name__, last_place(failure)
+        logger.error("A hook of %s raised %s: %s", subscription.name, kind, place)
+
+
+def _received(delivery: Delivery, subscription: Subscription) -> ReceivedEvent:
+    """Return what a handler by pattern would have been given."""
+    meta = meta_of(delivery.message, queue=delivery.queue, subscription=subscription)
+    payload = payload_of(delivery.message, conf.max_body_bytes)
+    return ReceivedEvent(type=meta.type, payload=payload, meta=meta)
 
 
 def _announce(delivery: Delivery, settlement: Settlement) -> None:

@@ -11,6 +11,7 @@ EventBusError
 │   ├── UnknownVersion      its version is newer than the event class
 │   └── Unmatched           nothing on its queue subscribes to it
 ├── NotCommitted            a handler returned, but its transaction did not commit
+├── HandlerTimeout          a handler took longer than its timeout, and was rolled back
 ├── Busy                    another worker is handling the same message now
 ├── TooOld                  older than what the inbox remembers
 ├── StartedTooOften         its handler started and never came back, too many times
@@ -77,6 +78,10 @@ class Unmatched(Unreadable):
 
 class NotCommitted(EventBusError):
     """The handler returned, but its transaction did not commit."""
+
+
+class HandlerTimeout(EventBusError):
+    """The handler returned after its timeout; what it wrote was rolled back."""
 
 
 class Busy(EventBusError):

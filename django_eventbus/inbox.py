@@ -7,7 +7,6 @@ import sys
 import time
 from collections import deque
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -32,8 +31,10 @@ from django_eventbus.outages import is_away, is_worth_running_again, proven, una
 from django_eventbus.outcomes import Duplicate, Handled, Outcome, Skipped
 from django_eventbus.parking import Parking
 from django_eventbus.recording import Failure
-from django_eventbus.retries import Decision, decide
+from django_eventbus.retries import Decision, Moment, decide
+from django_eventbus.settlements import Arrival, Settlement
 from django_eventbus.subscriptions import Subscription, policy_for
+from django_eventbus.timeouts import limited
 
 logger = logging.getLogger(__name__)
 
@@ -41,26 +42,6 @@ logger = logging.getLogger(__name__)
 _RUNS = 4
 #: From so many starts without an end on, a message runs alone, so that only the guilty is blamed.
 _SUSPECT = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arrival:
-    """A readable message as it arrived on a queue."""
-
-    message: Message
-    payload: Any
-    queue: str
-    is_redelivered: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settlement:
-    """What became of a message for one subscription, and why."""
-
-    subscription: Subscription | None
-    outcome: Outcome
-    error: BaseException | None = None
-    seconds: float = 0.0
 
 
 class Inbox:
@@ -98,6 +79,7 @@ class _Handling:
         self.arrival = arrival
         self.message = arrival.message
         self.error: BaseException | None = None
+        self.event: Any = None
         self.began_at = timezone.now()
         self.began = time.monotonic()
 
@@ -109,6 +91,7 @@ class _Handling:
             subscription=self.subscription,
             outcome=outcome,
             error=self.error,
+            event=self.event,
             seconds=time.monotonic() - self.began,
         )
 
@@ -248,10 +231,11 @@ class _Handling:
         due = self.message.not_before
         if due and due > timezone.now():
             raise TooEarly(until=due)
-        event = self.subscription.event(self.message, self.arrival.payload)
-        token = cause.set(event.meta)
+        self.event = self.subscription.event(self.message, self.arrival.payload)
+        token = cause.set(self.event.meta)
         try:
-            self.subscription.handle(event)
+            with limited(self.subscription):
+                self.subscription.handle(self.event)
         except (Busy, Unavailable) as error:
             # Ours to raise: from a handler they would be taken for an outage, for ever.
             raise RuntimeError(f"the handler raised {type(error).__name__}") from error
@@ -283,7 +267,8 @@ class _Handling:
         policy = policy_for(self.message, self.subscription)
         since = max(record.created_at, self.message.redriven_at or record.created_at)
         latest = since + timedelta(seconds=conf.defer_limit)
-        return decide(error, self.message.attempt, policy, latest=latest)
+        when = Moment(now=timezone.now(), since=since, latest=latest)
+        return decide(error, self.message.attempt, policy, when)
 
 
 def _is_closed(outcome: Outcome) -> bool:

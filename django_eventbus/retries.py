@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django_eventbus.exceptions import (
     GiveUp,
@@ -17,8 +18,10 @@ from django_eventbus.exceptions import (
     Unmatched,
 )
 from django_eventbus.outcomes import Defer, Park, Retry, Skipped
+from django_eventbus.statuses import causes_of, retry_after, status_of, verdict_on
 
-Errors = tuple[type[BaseException], ...]
+Predicate = Callable[[BaseException], bool]
+Errors = tuple[type[BaseException] | Predicate, ...]
 Decision = Retry | Defer | Park | Skipped
 
 #: Errors that no further attempt can mend, and the kind of dead letter they make.
@@ -40,6 +43,10 @@ class RetryPolicy:
     retry_on: Errors = ()
     park_on: Errors = ()
     skip_on: Errors = ()
+    #: Seconds from the first attempt on after which nothing is tried again.
+    retry_for: float | None = None
+    #: Whether an HTTP status that says that the request is wrong is tried again too.
+    retry_client_errors: bool = False
 
     def delay_after(self, attempt: int) -> float:
         """Return the wait after *attempt* failed; the last delay repeats."""
@@ -48,21 +55,52 @@ class RetryPolicy:
         return self.delays[min(attempt, len(self.delays)) - 1]
 
     def verdict_on(self, error: BaseException) -> str:
-        """Return "retry", "park" or "skip": the nearest class that a list names decides."""
+        """
+        Return "retry", "park", "skip" or "defer".
+
+        The lists come first, for the error and then for what it was raised from; then the
+        HTTP status of either; else it is tried again.
+        """
+        for each in causes_of(error):
+            if listed := self._listed(each):
+                return listed
+        status = status_of(error)
+        if status is None:
+            return "retry"
+        return verdict_on(status, retry_client_errors=self.retry_client_errors)
+
+    def _listed(self, error: BaseException) -> str:
+        lists = {"retry": self.retry_on, "park": self.park_on, "skip": self.skip_on}
+        for verdict, listed in lists.items():
+            if any(_holds(each, error) for each in listed if not isinstance(each, type)):
+                return verdict
+        # The nearest class that a list names decides.
         for ancestor in type(error).__mro__:
-            if ancestor in self.retry_on:
-                return "retry"
-            if ancestor in self.park_on:
-                return "park"
-            if ancestor in self.skip_on:
-                return "skip"
-        return "retry"
+            for verdict, listed in lists.items():
+                if ancestor in listed:
+                    return verdict
+        return ""
 
 
-def decide(
-    error: BaseException, attempt: int, policy: RetryPolicy, *, latest: datetime
-) -> Decision:
-    """Turn the *error* of *attempt* into an outcome; nothing is deferred past *latest*."""
+def _holds(predicate: Predicate, error: BaseException) -> bool:
+    try:
+        return bool(predicate(error))
+    except Exception:
+        # It expected another kind of error, which is no reason to settle this one.
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """When a decision is made: now, since when the message is tried, how far it may be put off."""
+
+    now: datetime
+    since: datetime
+    latest: datetime
+
+
+def decide(error: BaseException, attempt: int, policy: RetryPolicy, when: Moment) -> Decision:
+    """Turn the *error* of *attempt* into an outcome."""
     for hopeless, kind in _HOPELESS.items():
         if isinstance(error, hopeless):
             return Park(kind=kind, reason=describe(error))
@@ -70,19 +108,26 @@ def decide(
         case Skip():
             return Skipped(reason=words_of(error))
         case TooEarly():
-            return _defer(error, latest)
+            return _defer(error.until, when)
         case RetryLater():
-            return _retry(error, attempt, policy, after=error.after)
-    return _by_policy(error, attempt, policy)
+            return _retry(error, attempt, policy, when, after=error.after)
+    return _by_policy(error, attempt, policy, when)
 
 
-def _by_policy(error: BaseException, attempt: int, policy: RetryPolicy) -> Decision:
+def _by_policy(error: BaseException, attempt: int, policy: RetryPolicy, when: Moment) -> Decision:
+    after = retry_after(error, when.now)
     match policy.verdict_on(error):
         case "park":
             return Park(kind="given_up", reason=describe(error))
         case "skip":
             return Skipped(reason=describe(error))
-    return _retry(error, attempt, policy)
+        case "defer":
+            wait = policy.delay_after(1) if after is None else after
+            return _defer(when.now + timedelta(seconds=wait), when)
+    if after is not None:
+        # A stranger's wish, which may be a year: not past what we would put off ourselves.
+        after = min(after, max((when.latest - when.now).total_seconds(), 0.0))
+    return _retry(error, attempt, policy, when, after=after)
 
 
 def describe(error: BaseException) -> str:
@@ -99,17 +144,28 @@ def words_of(error: BaseException) -> str:
 
 
 def _retry(
-    error: BaseException, attempt: int, policy: RetryPolicy, after: float | None = None
+    error: BaseException,
+    attempt: int,
+    policy: RetryPolicy,
+    when: Moment,
+    *,
+    after: float | None,
 ) -> Retry | Park:
-    if attempt >= policy.tries:
+    delay = policy.delay_after(attempt) if after is None else after
+    if attempt >= policy.tries or _is_past_budget(delay, policy, when):
         kind = "unmatched" if isinstance(error, Unmatched) else "failed"
         return Park(kind=kind, reason=describe(error))
-    delay = policy.delay_after(attempt) if after is None else after
     return Retry(delay=delay, by_tier=delay in policy.delays or delay == 0)
 
 
-def _defer(error: TooEarly, latest: datetime) -> Defer | Park:
-    if error.until > latest:
-        reason = f"not before {error.until.isoformat()}, which is past DEFER_LIMIT"
+def _is_past_budget(delay: float, policy: RetryPolicy, when: Moment) -> bool:
+    if policy.retry_for is None:
+        return False
+    return when.now + timedelta(seconds=delay) > when.since + timedelta(seconds=policy.retry_for)
+
+
+def _defer(until: datetime, when: Moment) -> Defer | Park:
+    if until > when.latest:
+        reason = f"not before {until.isoformat()}, which is past DEFER_LIMIT"
         return Park(kind="too_early", reason=reason)
-    return Defer(until=error.until)
+    return Defer(until=until)

@@ -10,15 +10,17 @@ from typing import Any, TypeVar
 
 from django.db import DEFAULT_DB_ALIAS
 
-from django_eventbus.conf import conf, count, delays
-from django_eventbus.durations import Duration
+from django_eventbus.conf import conf, count, delays, wait
+from django_eventbus.durations import Duration, seconds
 from django_eventbus.events import Event, Meta, ReceivedEvent
 from django_eventbus.messages import CAUSATION, KEY, Message
-from django_eventbus.retries import Errors, RetryPolicy
+from django_eventbus.retries import Errors, Predicate, RetryPolicy
 
 Handler = Callable[[Any], object]
+#: Called with the error and the event after an outcome is recorded.
+Hook = Callable[[BaseException, Any], object]
 H = TypeVar("H", bound=Handler)
-OneOrMore = type[BaseException] | Iterable[type[BaseException]]
+OneOrMore = type[BaseException] | Predicate | Iterable[type[BaseException] | Predicate]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,11 @@ class Subscription:
     retry_on: Errors = ()
     park_on: Errors = ()
     skip_on: Errors = ()
+    retry_for: float | None = None
+    retry_client_errors: bool = False
+    timeout: float | None = None
+    on_retry: Hook | None = None
+    on_parked: Hook | None = None
     atomic: bool = True
     using: str = DEFAULT_DB_ALIAS
 
@@ -61,6 +68,8 @@ class Subscription:
             retry_on=self.retry_on,
             park_on=self.park_on,
             skip_on=self.skip_on,
+            retry_for=self.retry_for,
+            retry_client_errors=self.retry_client_errors,
         )
 
     def matches(self, message: Message) -> bool:
@@ -168,6 +177,11 @@ def subscribe(  # noqa: PLR0913
     retry_on: OneOrMore = (),
     park_on: OneOrMore = (),
     skip_on: OneOrMore = (),
+    retry_for: Duration | None = None,
+    retry_client_errors: bool = False,
+    timeout: Duration | None = None,
+    on_retry: Hook | None = None,
+    on_parked: Hook | None = None,
     atomic: bool = True,
     using: str = DEFAULT_DB_ALIAS,
 ) -> Callable[[H], H]:
@@ -188,6 +202,11 @@ def subscribe(  # noqa: PLR0913
                 retry_on=_errors("retry_on", retry_on),
                 park_on=_errors("park_on", park_on),
                 skip_on=_errors("skip_on", skip_on),
+                retry_for=None if retry_for is None else seconds(retry_for),
+                retry_client_errors=retry_client_errors,
+                timeout=None if timeout is None else wait(timeout),
+                on_retry=on_retry,
+                on_parked=on_parked,
                 atomic=atomic,
                 using=using,
             )
@@ -209,10 +228,17 @@ def _event_class(pattern: object) -> type[Event] | None:
 
 
 def _errors(name: str, given: OneOrMore) -> Errors:
-    listed = (given,) if isinstance(given, type | str) else tuple(given)
+    if isinstance(given, Iterable) and not isinstance(given, type | str):
+        listed: Errors = tuple(given)
+    else:
+        listed = (given,)
     for each in listed:
-        if not isinstance(each, type) or not issubclass(each, BaseException):
-            raise TypeError(f"{name}={given!r:.100} is no list of exception classes")
+        is_class = isinstance(each, type) and issubclass(each, BaseException)
+        if not is_class and (isinstance(each, type) or not callable(each)):
+            raise TypeError(
+                f"{name}={given!r:.100} is no list of exception classes, nor of functions that "
+                "take an error and return whether it is meant"
+            )
     return listed
 
 

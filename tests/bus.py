@@ -14,11 +14,11 @@ from django.db.models import F
 from django_eventbus import subscribe, transports
 from django_eventbus.conf import conf
 from django_eventbus.consumer import Consumer
-from django_eventbus.inbox import Settlement
 from django_eventbus.messages import NOT_BEFORE, Message, uuid7
 from django_eventbus.models import DeadLetter, InboxRecord, OutboxEvent, QueuedMessage
 from django_eventbus.outcomes import Outcome
 from django_eventbus.relay import Relay
+from django_eventbus.settlements import Settlement
 from django_eventbus.subscriptions import Subscription, registry
 from django_eventbus.transports.contract import Delivery, Outgoing, ToQueue
 from django_eventbus.workers import queue_specs

@@ -110,7 +110,7 @@ def test_publish_takes_what_its_documentation_says():
 def test_subscribe_takes_what_its_documentation_says():
     assert list(signature(django_eventbus.subscribe).parameters) == [
         "pattern", "queue", "name", "aliases", "retry", "tries", "retry_on", "park_on", "skip_on",
-        "atomic", "using",
+        "retry_for", "retry_client_errors", "timeout", "on_retry", "on_parked", "atomic", "using",
     ]  # fmt: skip
 
 

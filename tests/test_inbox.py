@@ -21,7 +21,6 @@ from django.utils import timezone
 from django_eventbus import GiveUp, RetryLater, Skip, TooEarly, publish
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import BrokerUnavailable, Busy
-from django_eventbus.inbox import Arrival
 from django_eventbus.messages import NOT_BEFORE, RETRY_COUNT, SUBSCRIPTION
 from django_eventbus.models import (
     Attempt,
@@ -32,6 +31,7 @@ from django_eventbus.models import (
     QueuedMessage,
 )
 from django_eventbus.outcomes import Defer, Duplicate, Handled, Park, Retry, Skipped
+from django_eventbus.settlements import Arrival
 from django_eventbus.subscriptions import registry
 from tests.helpers import eventually
 from tests.shop.models import Child, Effect, Parent

@@ -23,10 +23,11 @@ from django_eventbus.exceptions import (
     Unmatched,
 )
 from django_eventbus.outcomes import Defer, Park, Retry, Skipped
-from django_eventbus.retries import RetryPolicy, decide, describe
+from django_eventbus.retries import Moment, RetryPolicy, decide, describe
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 PARKED = "parked"
+WHEN = Moment(now=NOON - timedelta(hours=1), since=NOON - timedelta(hours=2), latest=NOON)
 
 
 class CardDeclined(Exception):
@@ -57,13 +58,13 @@ class Wordless(Exception):
 
 def decision(error, attempt=1, delays=(30.0, 300.0), tries=3, **lists):
     policy = RetryPolicy(delays=delays, tries=tries, **lists)
-    return decide(error, attempt, policy, latest=NOON)
+    return decide(error, attempt, policy, WHEN)
 
 
 def waits(delays, tries):
     """Return the wait after each attempt that fails, up to the one that parks."""
     policy = RetryPolicy(delays=tuple(map(float, delays)), tries=tries)
-    outcomes = [decide(ValueError(), n, policy, latest=NOON) for n in range(1, tries + 1)]
+    outcomes = [decide(ValueError(), n, policy, WHEN) for n in range(1, tries + 1)]
     return [each.delay if isinstance(each, Retry) else PARKED for each in outcomes]
 
 
@@ -266,3 +267,70 @@ def test_an_error_without_words_is_retried_and_parked_like_any_other(bus):
     bus.drain()
 
     assert (bus.letter.kind, bus.letter.error_type) == ("failed", "Wordless")
+
+
+class HttpError(Exception):
+    def __init__(self, status_code, retry_after=None):
+        super().__init__(f"status {status_code}")
+        self.status_code = status_code
+        self.retry_after = retry_after
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (409, Retry(delay=30.0)),
+        (429, Retry(delay=30.0)),
+        (503, Retry(delay=30.0)),
+        (425, Defer(until=WHEN.now + timedelta(seconds=30))),
+        (404, Park(kind="given_up", reason="HttpError: status 404")),
+        (302, Park(kind="given_up", reason="HttpError: status 302")),
+    ],
+)
+def test_an_error_with_a_status_follows_the_table_in_any_handler(status, expected):
+    assert decision(HttpError(status)) == expected
+
+
+def test_the_lists_come_before_the_status():
+    assert isinstance(decision(HttpError(404), retry_on=(HttpError,)), Retry)
+    assert isinstance(decision(HttpError(503), park_on=(HttpError,)), Park)
+
+
+def test_client_errors_are_retried_by_option():
+    assert decision(HttpError(404), retry_client_errors=True) == Retry(delay=30.0)
+
+
+def test_an_error_carries_its_own_delay_by_a_tier_if_one_has_it():
+    assert decision(HttpError(503, 300)) == Retry(delay=300.0)
+    assert decision(HttpError(503, 7)) == Retry(delay=7.0, by_tier=False)
+    assert decision(HttpError(425, 7)) == Defer(until=WHEN.now + timedelta(seconds=7))
+
+
+def test_a_stranger_cannot_put_an_attempt_off_for_ever():
+    assert decision(HttpError(503, 10**8)) == Retry(delay=3600.0, by_tier=False)
+    assert decision(HttpError(425, 10**8)).kind == "too_early"
+
+
+def test_what_an_error_was_raised_from_is_considered_too():
+    error = ValueError("wrapped")
+    error.__cause__ = CardExpired("gone")
+
+    assert isinstance(decision(error, park_on=(CardDeclined,)), Park)
+    assert isinstance(decision(error, park_on=(CardDeclined,), retry_on=(ValueError,)), Retry)
+
+
+def test_a_function_decides_where_a_class_is_not_enough():
+    def is_blocked(error):
+        return error.args[0] == "blocked"
+
+    lists = {"park_on": (is_blocked,), "retry_on": (CardDeclined,)}
+    assert isinstance(decision(CardDeclined("blocked"), **lists), Park)
+    assert isinstance(decision(CardDeclined("busy"), **lists), Retry)
+    # It fails on an error that it does not know, and says nothing of it.
+    assert isinstance(decision(ValueError(), **lists), Retry)
+
+
+@pytest.mark.parametrize(("budget", "kind"), [(3629, Park), (3631, Retry), (None, Retry)])
+def test_nothing_is_tried_again_past_the_time_budget(budget, kind):
+    # An hour has passed since the first attempt, and the delay is 30 s.
+    assert isinstance(decision(ValueError(), retry_for=budget), kind)

@@ -94,3 +94,9 @@ def neighbour(event):
 def count(event):
     """Leave an effect."""
     Effect.objects.create(event_id=event.meta.id, subscription="shop.count")
+
+
+@subscribe("slow.*", queue="counts", name="shop.forever", timeout="300ms")
+def forever(event):
+    """Never come back."""
+    threading.Event().wait()
