@@ -123,6 +123,13 @@ def url(value: object) -> str:
     return value
 
 
+def web_url(value: object) -> str:
+    # It may hold a password too.
+    if not isinstance(value, str) or not value.startswith(("http://", "https://")):
+        raise ValueError("is no URL like http://host:15672 (it is not repeated here)")
+    return value
+
+
 def text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError("is not text")
@@ -144,6 +151,7 @@ class Conf:
     broker_user = Setting(optional(text), None)
     broker_password = Setting(optional(text), None)
     broker_tls = Setting(tls_files, {})
+    management_url = Setting(optional(web_url), None)
     topology = Setting(one_of("declare", "check", "assume"), "declare")
     names = Setting(naming.names, {})
     exchange_types = Setting(naming.exchange_types, {})
@@ -159,7 +167,7 @@ class Conf:
     hold_wait = Setting(bounds, ("5s", "1m"))
     outage_wait = Setting(bounds, ("200ms", "5s"))
     park_to = Setting(one_of("database", "broker"), "database")
-    collect_dlq = Setting(flag, True)
+    collect_dlq = Setting(optional(flag), None)
     require_transaction = Setting(flag, False)
     max_body_bytes = Setting(count, 1024 * 1024)
     batch_size = Setting(count, 100)

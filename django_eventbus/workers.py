@@ -254,7 +254,7 @@ def declare(transport: Transport, stop: threading.Event) -> None:
 
 def collected_queues(transport: Transport, queues: Iterable[str]) -> dict[str, list[str]]:
     """Return the DLQs to collect into dead letters, each with the queues that it belongs to."""
-    if not conf.collect_dlq or not transport.owns_dead_letter_queues():
+    if conf.collect_dlq is False or not transport.owns_dead_letter_queues():
         return {}
     collected: dict[str, list[str]] = {}
     for queue in queues:

@@ -30,7 +30,12 @@ class OwnNode:
         self.server = PrivateRabbitmq()
         self.tls_port = free_port()
         certificate, key = self.authority.issue("server", "DNS:localhost")
+        self.management_port = free_port()
+        self.server.plugins = ["rabbitmq_management"]
         self.server.configuration = [
+            f"management.tcp.port = {self.management_port}",
+            "management.tcp.ip = 127.0.0.1",
+            "collect_statistics_interval = 1000",
             f"max_message_size = {MAX_MESSAGE_SIZE}",
             f"listeners.ssl.1 = 127.0.0.1:{self.tls_port}",
             f"ssl_options.cacertfile = {self.authority.certificate}",
@@ -39,6 +44,10 @@ class OwnNode:
             "ssl_options.verify = verify_peer",
             "ssl_options.fail_if_no_peer_cert = true",
         ]
+
+    @property
+    def management_url(self) -> str:
+        return f"http://guest:guest@127.0.0.1:{self.management_port}"
 
     @contextmanager
     def alarm(self) -> Iterator[None]:

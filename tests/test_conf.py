@@ -96,6 +96,7 @@ WRONG = {
     "BROKER_USER": [3],
     "BROKER_PASSWORD": [3],
     "BROKER_TLS": [None, "ca.pem", {"CERT": "x"}],
+    "MANAGEMENT_URL": [3, "", "host:15672", f"amqp://me:{SECRET}@host"],
     "TOPOLOGY": ["create", None],
     "NAMES": [
         None,
@@ -122,7 +123,7 @@ WRONG = {
     "RETRY_DELAYS": [None, "soon", ["30s", None], {"30s": 1}, [-1], ["9" * 400 + "s"]],
     "TRIES": [0, -1, "3", 2.0, True, 2**31],
     "PARK_TO": [None, "disk", ["broker"]],
-    "COLLECT_DLQ": [None, 1, "no"],
+    "COLLECT_DLQ": [1, "no"],
     "UNMATCHED": ["drop", ["park"], True],
     "UNROUTABLE": [None, "drop", ["flag"], True],
     "HOLD_WAIT": [None, "5s", ["5s"], ["5s", "1s"], ["0s", "1s"], ["1s", "2s", "3s"]],

@@ -37,6 +37,7 @@ HOW_TO = sorted((DOCS / "how-to").glob("*.md"))
 COMMANDS_PAGE = DOCS / "reference/commands.md"
 COMMANDS = (
     "consume_events",
+    "eventbus_doctor",
     "peek_dlq",
     "prune_events",
     "redrive_events",

@@ -81,6 +81,8 @@ def test_nothing_is_declared_on_or_bound_to_the_default_exchange():
         ({"NAMES": {"dead_letter_queue": "{namespace}.dlq"}}, False),
         ({"TOPOLOGY": "check"}, False),
         ({"TOPOLOGY": "assume"}, False),
+        ({"TOPOLOGY": "check", "COLLECT_DLQ": True}, True),
+        ({"COLLECT_DLQ": True, "NAMES": {"dead_letter_queue": "{namespace}.dlq"}}, False),
     ],
 )
 def test_a_dlq_is_ours_if_we_declare_it_and_it_is_not_the_whole_bus_s(given, is_ours):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from django_eventbus.findings import Finding
 from django_eventbus.messages import Message
 
 
@@ -153,6 +154,9 @@ class Transport(Protocol):
 
     def owns_dead_letter_queues(self) -> bool:
         """Whether the DLQs are ours to empty, and not those of a bus that others laid out."""
+
+    def examine(self, queues: Sequence[QueueSpec], event_types: Sequence[str]) -> list[Finding]:
+        """Look for what is wrong with *queues*, or keeps *event_types* from arriving."""
 
     def publisher(self) -> Publisher: ...
     def subscriber(self, queues: Sequence[str], prefetch: int) -> Subscriber:

@@ -11,6 +11,7 @@ from tests import services
 from tests.amqp import Amqp
 from tests.conftest import skipped_if_missing
 from tests.processes import Manage
+from tests.rabbitmq.management import VirtualHost
 from tests.rabbitmq.shop import Shop
 from tests.rabbitmq.storm import HASTY, Load, Storm
 from tests.tcp_proxy import TcpProxy
@@ -50,3 +51,11 @@ def storm(manage: Manage, settings: Any) -> Iterator[Callable[..., Storm]]:
 
     yield begin
     load.end()
+
+
+@pytest.fixture
+def virtual_host(own_node, settings):
+    """A virtual host of the test's own, where it may set policies and permissions."""
+    host = VirtualHost(own_node, settings)
+    yield host
+    host.remove()

@@ -9,9 +9,11 @@ from django.db import DEFAULT_DB_ALIAS, connections
 
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import BadSetting
+from django_eventbus.findings import Finding
 from django_eventbus.models import Binding
 from django_eventbus.outages import proven
 from django_eventbus.transports.contract import QueueSpec
+from django_eventbus.transports.database.doctor import examine
 from django_eventbus.transports.database.publisher import DatabasePublisher
 from django_eventbus.transports.database.subscriber import DatabaseSubscriber
 
@@ -53,6 +55,9 @@ class DatabaseTransport:
 
     def owns_dead_letter_queues(self) -> bool:
         return False
+
+    def examine(self, queues: Sequence[QueueSpec], event_types: Sequence[str]) -> list[Finding]:
+        return examine(self.using, queues, event_types)
 
     def publisher(self) -> DatabasePublisher:
         return DatabasePublisher(self.using)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from django_eventbus.findings import Finding
 from django_eventbus.transports.contract import QueueSpec
 from django_eventbus.transports.rabbitmq.connection import BrokerConnection
 from django_eventbus.transports.rabbitmq.declaring import establish, restore
+from django_eventbus.transports.rabbitmq.doctor import findings
+from django_eventbus.transports.rabbitmq.examining import gather
 from django_eventbus.transports.rabbitmq.parameters import BrokerAddress, address_of
 from django_eventbus.transports.rabbitmq.publisher import RabbitmqPublisher
 from django_eventbus.transports.rabbitmq.subscriber import RabbitmqSubscriber
@@ -28,12 +31,12 @@ class RabbitmqTransport:
 
     def declare(self, queues: Sequence[QueueSpec]) -> None:
         self._specs |= {queue.name: queue for queue in queues}
-        with self._connected() as connection:
+        with self._connected("topology") as connection:
             establish(connection, queues)
 
     @contextmanager
-    def _connected(self) -> Iterator[BrokerConnection]:
-        connection = BrokerConnection(self.address, "topology")
+    def _connected(self, purpose: str) -> Iterator[BrokerConnection]:
+        connection = BrokerConnection(self.address, purpose)
         connection.open()
         try:
             yield connection
@@ -46,11 +49,15 @@ class RabbitmqTransport:
     def owns_dead_letter_queues(self) -> bool:
         return owns_dead_letter_queue()
 
+    def examine(self, queues: Sequence[QueueSpec], event_types: Sequence[str]) -> list[Finding]:
+        with self._connected("doctor") as connection:
+            return list(findings(gather(connection, queues), event_types))
+
     def publisher(self) -> RabbitmqPublisher:
         return RabbitmqPublisher(self.address, self._restore)
 
     def _restore(self, queues: set[str]) -> None:
-        with self._connected() as connection:
+        with self._connected("topology") as connection:
             restore(connection, [spec for name, spec in self._specs.items() if name in queues])
 
     def subscriber(self, queues: Sequence[str], prefetch: int) -> RabbitmqSubscriber:

@@ -81,6 +81,11 @@ class BrokerConnection:
     def frame_max(self) -> int:
         return int(self._connection.params.frame_max)
 
+    @property
+    def server_properties(self) -> dict[str, Any]:
+        """What the broker says of itself."""
+        return dict(self._connection.server_properties or {})
+
     def open(self) -> None:
         """Connect to the first host that answers. Raise BrokerUnavailable or BrokerRefused."""
         refused = ""

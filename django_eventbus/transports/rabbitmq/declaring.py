@@ -43,7 +43,7 @@ class Inquiry:
         channel = self._channel
 
         def question(answer: Callable[[Any], None], fail: Callable[[Exception], None]) -> None:
-            channel.add_on_close_callback(lambda closed, reason: fail(_closed(reason)))
+            channel.add_on_close_callback(lambda closed, reason: fail(closed_by(reason)))
             send(channel, answer)
 
         return self._connection.ask(question)
@@ -51,14 +51,14 @@ class Inquiry:
     def make(self, resource: Resource) -> None:
         """Declare *resource*. Raise BrokerRefused if the broker will not have it."""
         try:
-            self.ask(lambda channel, answer: _declare(channel, resource, answer))
+            self.ask(lambda channel, answer: declare_one(channel, resource, answer))
         except ChannelClosed as closed:
             raise BrokerRefused(f"The broker refused the {resource}: {closed}") from None
 
     def differs(self, resource: Exchange | Queue) -> bool:
         """Whether *resource*, which exists, is other than we would declare it."""
         try:
-            self.ask(lambda channel, answer: _declare(channel, resource, answer))
+            self.ask(lambda channel, answer: declare_one(channel, resource, answer))
         except ChannelClosed as closed:
             # Without the right to declare it cannot be told.
             return closed.code == _DIFFERS
@@ -77,14 +77,14 @@ class Inquiry:
             raise BrokerRefused(f"The broker refused the {resource}: {closed}") from None
 
 
-def _closed(reason: Any) -> Exception:
+def closed_by(reason: Any) -> Exception:
     code, text = getattr(reason, "reply_code", 0), getattr(reason, "reply_text", str(reason))
     if code in _ANSWERS_NO:
         return ChannelClosed(code, text)
     return BrokerUnavailable("The connection was lost.", kind="setup")
 
 
-def _declare(channel: Any, resource: Resource, answer: Callable[[Any], None]) -> None:
+def declare_one(channel: Any, resource: Resource, answer: Callable[[Any], None]) -> None:
     match resource:
         case Exchange(name=name, kind=kind):
             channel.exchange_declare(name, exchange_type=kind, durable=True, callback=answer)

@@ -93,9 +93,10 @@ def dead_letter_key(queue: str) -> str:
 
 
 def owns_dead_letter_queue() -> bool:
-    """Whether DLQs are ours alone: declared by us, and not one for the whole bus."""
+    """Whether DLQs are ours alone: by declaring them or by COLLECT_DLQ, and not the whole bus's."""
     parts = set(placeholders(conf.names["dead_letter_queue"]))
-    return conf.topology == "declare" and bool(parts & {"queue", "name", "service"})
+    is_said = conf.topology == "declare" or bool(conf.collect_dlq)
+    return is_said and bool(parts & {"queue", "name", "service"})
 
 
 def resources(spec: QueueSpec) -> Iterator[Resource]:

@@ -1,0 +1,78 @@
+"""Examine the whole bus of this project: its outbox, its handlers, its broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+
+from django.db.models import Count, Max, Min
+from django.utils import timezone
+
+from django_eventbus.durations import label
+from django_eventbus.events import Event
+from django_eventbus.findings import Finding, warning
+from django_eventbus.models import Attempt, OutboxEvent
+from django_eventbus.outages import proven
+from django_eventbus.subscriptions import registry
+from django_eventbus.transports.contract import QueueSpec, Transport
+
+#: A relay that works sends a row within seconds.
+_UNSENT = timedelta(minutes=1)
+#: What RabbitMQ gives a consumer before it takes the message away is 30 minutes.
+_LONG_HANDLER = 25 * 60
+#: How many of the latest rows tell which types are published.
+_RECENT = 10_000
+
+
+def examine(transport: Transport, queues: Sequence[QueueSpec]) -> list[Finding]:
+    """Return everything that is wrong or could not be looked at, the worst first."""
+    found: list[Finding] = []
+    types = {each.event_type for each in _event_classes(Event) if each.event_type}
+    for using in registry.databases():
+        with proven(using):
+            found += [*_about_outbox(using), *_about_handlers(using)]
+            types |= _published_types(using)
+    found += transport.examine(queues, sorted(types))
+    order = ("error", "warning", "unchecked")
+    return sorted(found, key=lambda finding: order.index(finding.severity))
+
+
+def _event_classes(parent: type[Event]) -> Iterator[type[Event]]:
+    for each in parent.__subclasses__():
+        yield each
+        yield from _event_classes(each)
+
+
+def _published_types(using: str) -> set[str]:
+    rows = OutboxEvent.objects.using(using).filter(queue="").order_by("-id")
+    return set(rows.values_list("type", flat=True)[:_RECENT])
+
+
+def _about_outbox(using: str) -> Iterator[Finding]:
+    rows = OutboxEvent.objects.using(using)
+    stuck = rows.filter(state__in=(OutboxEvent.State.UNROUTABLE, OutboxEvent.State.FAILED))
+    for state, event_type, number in stuck.values_list("state", "type").annotate(Count("id")):
+        is_unroutable = state == OutboxEvent.State.UNROUTABLE
+        why = "no queue is bound to take them" if is_unroutable else "the broker will not have them"
+        yield warning(
+            f"{number} events of the type {event_type!r} were not sent: {why}.",
+            "Mend that, then publish them again from the outbox in the admin.",
+        )
+    ready = rows.filter(state=OutboxEvent.State.READY)
+    oldest = ready.aggregate(oldest=Min("created_at"))["oldest"]
+    if oldest and timezone.now() - oldest > _UNSENT:
+        age = label(round((timezone.now() - oldest).total_seconds()))
+        yield warning(
+            f"The oldest event that is to be sent has waited for {age} in the database {using!r}.",
+            "Start relay_events, or consume_events --with-relay; in an outage it waits for its end.",
+        )
+
+
+def _about_handlers(using: str) -> Iterator[Finding]:
+    attempts = Attempt.objects.using(using).filter(duration__gt=_LONG_HANDLER)
+    for name, longest in attempts.values_list("subscription").annotate(Max("duration")):
+        yield warning(
+            f"An attempt of {name} took {label(round(longest))}; RabbitMQ takes a message away "
+            "from a consumer after 30 minutes, unless it is configured otherwise.",
+            "Raise consumer_timeout in rabbitmq.conf, or let the handler do less at a time.",
+        )

@@ -1,0 +1,100 @@
+"""eventbus_doctor on the embedded transport, and what it reads from the tables on any."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.utils import timezone
+
+from django_eventbus import publish
+from django_eventbus.examination import examine
+from django_eventbus.models import Attempt, Binding, OutboxEvent, QueuedMessage
+from django_eventbus.workers import queue_specs
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+LONG_AGO = timezone.now() - timedelta(hours=2)
+
+
+@pytest.fixture
+def healthy(bus):
+    bus.subscribe("order.*", name="orders")(lambda event: None)
+    return bus
+
+
+def said(bus, severity):
+    found = examine(bus.transport, queue_specs())
+    return " ".join(each.what for each in found if each.severity == severity)
+
+
+def test_a_healthy_bus_has_neither_errors_nor_warnings_of_its_own(healthy):
+    publish("order.placed", {})
+    healthy.relay()
+
+    assert said(healthy, "error") == ""
+    assert "orders" not in said(healthy, "warning")
+    assert "What only a broker has" in said(healthy, "unchecked")
+
+
+def test_a_binding_that_is_missing_is_an_error_and_the_command_ends_with_1(healthy):
+    Binding.objects.all().delete()
+
+    assert "is not bound to" in said(healthy, "error")
+    with pytest.raises(CommandError, match="1 findings"):
+        call_command("eventbus_doctor", stdout=StringIO())
+
+
+def test_a_binding_that_nothing_subscribes_to_is_told(healthy):
+    queue = Binding.objects.get().queue
+    Binding.objects.create(exchange="x", queue=queue, pattern="old.*")
+
+    assert "Events 'old.*' go to the queue" in said(healthy, "warning")
+
+
+def test_events_that_nobody_takes_or_that_are_stuck_are_told_by_type(healthy):
+    publish("nobody.wants", {})
+    healthy.relay()
+    publish("order.placed", {})
+    OutboxEvent.objects.filter(type="order.placed").update(state="failed")
+
+    told = said(healthy, "warning")
+
+    assert "1 events of the type 'nobody.wants' were not sent: no queue is bound" in told
+    assert "No queue is bound to take events of the type 'nobody.wants'." in told
+    assert "1 events of the type 'order.placed' were not sent: the broker will not" in told
+
+
+def test_what_waits_too_long_is_told(healthy):
+    publish("order.placed", {})
+    OutboxEvent.objects.update(created_at=LONG_AGO)
+    healthy.put()
+    QueuedMessage.objects.update(available_at=LONG_AGO)
+
+    told = said(healthy, "warning")
+
+    assert "The oldest event that is to be sent has waited for" in told
+    assert "1 messages wait in" in told
+
+
+def test_a_handler_near_the_consumer_timeout_is_told(healthy):
+    Attempt.objects.create(
+        subscription="orders",
+        message_id="1",
+        round=0,
+        attempt=1,
+        started_at=LONG_AGO,
+        duration=1600,
+    )
+
+    assert "An attempt of orders took" in said(healthy, "warning")
+
+
+def test_the_command_says_that_nothing_loses_messages(healthy):
+    out = StringIO()
+
+    call_command("eventbus_doctor", stdout=out)
+
+    assert out.getvalue().endswith("Nothing was found that loses messages.\n")
