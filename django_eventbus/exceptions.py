@@ -12,6 +12,7 @@ EventBusError
 │   └── Unmatched           nothing on its queue subscribes to it
 ├── NotCommitted            a handler returned, but its transaction did not commit
 ├── HandlerTimeout          a handler took longer than its timeout, and was rolled back
+├── ForwardFailed           an HTTP endpoint did not take an event
 ├── Busy                    another worker is handling the same message now
 ├── TooOld                  older than what the inbox remembers
 ├── StartedTooOften         its handler started and never came back, too many times
@@ -82,6 +83,15 @@ class NotCommitted(EventBusError):
 
 class HandlerTimeout(EventBusError):
     """The handler returned after its timeout; what it wrote was rolled back."""
+
+
+class ForwardFailed(EventBusError):
+    """The endpoint did not take the event. Its status decides what follows."""
+
+    def __init__(self, words: str, status_code: int | None = None, retry_after: str = "") -> None:
+        super().__init__(words)
+        self.status_code = status_code
+        self.retry_after = retry_after
 
 
 class Busy(EventBusError):

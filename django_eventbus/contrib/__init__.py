@@ -1,0 +1,1 @@
+"""Ties to other systems. Nothing else in the package imports them."""

@@ -1,0 +1,125 @@
+"""Forward events to an HTTP endpoint, signed, once per attempt."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import http.client
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from django_eventbus.conf import wait
+from django_eventbus.durations import Duration
+from django_eventbus.events import Event, ReceivedEvent
+from django_eventbus.exceptions import ForwardFailed
+from django_eventbus.messages import storable
+from django_eventbus.subscriptions import subscribe
+
+#: Characters of a response that are kept with the error.
+_EXCERPT = 500
+_SUCCESS = range(200, 300)
+_CONNECTIONS = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where events are posted to, and how."""
+
+    scheme: str
+    host: str
+    port: int | None
+    path: str
+    connect_timeout: float
+    read_timeout: float
+    secret: bytes = field(repr=False)
+    headers: Mapping[str, str] = field(repr=False)
+
+    def post(self, event: Event | ReceivedEvent) -> None:
+        """Post *event*, or raise ForwardFailed. Redirects are not followed."""
+        body = msgspec.json.encode(event.payload if isinstance(event, ReceivedEvent) else event)
+        connection = self._connection()
+        try:
+            connection.connect()
+            connection.sock.settimeout(self.read_timeout)
+            connection.request("POST", self.path, body, self._headers(event, body))
+            with connection.getresponse() as response:
+                excerpt = response.read(_EXCERPT).decode(errors="replace")
+        except (OSError, http.client.HTTPException) as error:
+            raise ForwardFailed(f"no answer from {self.host}: {type(error).__name__}") from error
+        finally:
+            connection.close()
+        if response.status not in _SUCCESS:
+            raise ForwardFailed(
+                storable(f"{self.host} answered {response.status}: {excerpt}", _EXCERPT * 2),
+                response.status,
+                response.getheader("Retry-After", ""),
+            )
+
+    def _connection(self) -> http.client.HTTPConnection:
+        options: dict[str, Any] = {"timeout": self.connect_timeout}
+        if self.scheme == "https":
+            options["context"] = ssl.create_default_context()
+        connection: http.client.HTTPConnection = _CONNECTIONS[self.scheme](
+            self.host, self.port, **options
+        )
+        return connection
+
+    def _headers(self, event: Event | ReceivedEvent, body: bytes) -> dict[str, str]:
+        meta = event.meta
+        return {
+            **self.headers,
+            "Content-Type": "application/json",
+            "Event-Type": meta.type,
+            "Event-Version": str(meta.version),
+            "Event-Attempt": str(meta.attempt),
+            "Event-Correlation-Id": meta.correlation_id,
+            **self._signature(meta.id, body),
+        }
+
+    def _signature(self, event_id: str, body: bytes) -> dict[str, str]:
+        """Return the headers of the Standard Webhooks: the id is that of the event, each time."""
+        sent_at = str(int(time.time()))
+        headers = {"webhook-id": event_id, "webhook-timestamp": sent_at}
+        if self.secret:
+            signed = f"{event_id}.{sent_at}.".encode() + body
+            digest = hmac.digest(self.secret, signed, hashlib.sha256)
+            headers["webhook-signature"] = f"v1,{base64.b64encode(digest).decode()}"
+        return headers
+
+
+def forward(  # noqa: PLR0913
+    pattern: str | type[Event],
+    url: str,
+    *,
+    name: str,
+    secret: str = "",
+    headers: Mapping[str, str] | None = None,
+    connect_timeout: Duration = "5s",
+    read_timeout: Duration = "30s",
+    **options: Any,
+) -> Callable[[Event | ReceivedEvent], None]:
+    """Post each event that *pattern* matches to *url*; *options* are those of @subscribe."""
+    place = urlsplit(url)
+    if place.scheme not in _CONNECTIONS or not place.hostname or place.username or place.fragment:
+        raise ValueError("forward() needs a URL such as https://example.com/events, without login")
+    endpoint = Endpoint(
+        scheme=place.scheme,
+        host=place.hostname,
+        port=place.port,
+        path=f"{place.path or '/'}{'?' if place.query else ''}{place.query}",
+        connect_timeout=wait(connect_timeout),
+        read_timeout=wait(read_timeout),
+        secret=secret.encode(),
+        headers=dict(headers or {}),
+    )
+    # Not in a transaction: it would be open for as long as the other side takes.
+    settled = {"atomic": False, **options}
+    subscribe(pattern, name=name, **settled)(endpoint.post)
+    return endpoint.post

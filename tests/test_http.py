@@ -1,0 +1,163 @@
+"""Events forwarded to a real HTTP endpoint."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from django_eventbus import Event
+from django_eventbus.contrib.http import forward
+from django_eventbus.models import Attempt
+from django_eventbus.outcomes import Defer, Handled, Park, Retry
+from django_eventbus.workers import queue_specs
+from tests.private_servers import free_port
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Endpoint(ThreadingHTTPServer):
+    """Answers as it is told, and keeps what it was sent."""
+
+    status, headers, answer = 204, {}, b""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Answer)
+        self.requests = []
+        self.go_on = threading.Event()
+        self.go_on.set()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_port}/events?from=shop"
+
+
+class Answer(BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.requests.append((self.path, dict(self.headers), body))
+        self.server.go_on.wait(20)
+        self.send_response(self.server.status)
+        for name, value in self.server.headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(self.server.answer)))
+        self.end_headers()
+        self.wfile.write(self.server.answer)
+
+    def log_message(self, *args): ...
+
+
+@pytest.fixture
+def endpoint():
+    with Endpoint() as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server
+        server.go_on.set()
+        server.shutdown()
+        thread.join(10)
+
+
+@pytest.fixture
+def forwarded(bus, endpoint):
+    def start(pattern="order.*", url=None, **options):
+        options = {"name": "hook", "retry": ["30s"], "tries": 2, **options}
+        forward(pattern, url or endpoint.url, **options)
+        bus.transport.declare(queue_specs())
+
+    return start
+
+
+class OrderPlaced(Event, type="order.placed"):
+    order_id: int
+
+
+def test_an_event_is_posted_with_its_payload_and_a_signature(bus, endpoint, forwarded):
+    forwarded(secret="whisper", headers={"X-Tenant": "north"})
+    message = bus.put(body=b'{"order_id": 7}', correlation_id="chain")
+
+    assert bus.consume() == [Handled()]
+
+    ((path, headers, body),) = endpoint.requests
+    assert (path, json.loads(body)) == ("/events?from=shop", {"order_id": 7})
+    assert headers["webhook-id"] == message.id
+    assert headers["Event-Type"] == "order.placed"
+    assert headers["Event-Correlation-Id"] == "chain"
+    assert headers["X-Tenant"] == "north"
+    signed = f"{message.id}.{headers['webhook-timestamp']}.".encode() + body
+    digest = base64.b64encode(hmac.digest(b"whisper", signed, hashlib.sha256)).decode()
+    assert headers["webhook-signature"] == f"v1,{digest}"
+
+
+def test_a_typed_event_is_posted_too_and_unsigned_without_a_secret(bus, endpoint, forwarded):
+    forwarded(OrderPlaced)
+    bus.put(body=b'{"order_id": 7}')
+
+    assert bus.consume() == [Handled()]
+
+    ((_, headers, body),) = endpoint.requests
+    assert json.loads(body) == {"order_id": 7}
+    assert "webhook-signature" not in headers
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        *[(200, Handled), (299, Handled), (409, Retry), (429, Retry), (500, Retry)],
+        *[(503, Retry), (425, Defer), (301, Park), (400, Park), (404, Park), (422, Park)],
+    ],
+)
+def test_the_answer_decides(bus, endpoint, forwarded, status, kind):
+    forwarded()
+    endpoint.status = status
+    endpoint.headers = {"Location": endpoint.url} if status == 301 else {}
+    bus.put()
+
+    assert [type(each) for each in bus.consume()] == [kind]
+    # A redirect is not followed.
+    assert len(endpoint.requests) == 1
+
+
+def test_the_error_keeps_an_excerpt_of_the_answer_and_its_wish(bus, endpoint, forwarded):
+    forwarded()
+    endpoint.status, endpoint.headers = 503, {"Retry-After": "7"}
+    endpoint.answer = b"too busy, " * 500
+    bus.put()
+
+    assert bus.consume() == [Retry(delay=7.0, by_tier=False)]
+
+    attempt = Attempt.objects.get()
+    assert attempt.error.startswith("127.0.0.1 answered 503: too busy, too busy")
+    assert len(attempt.error) < 600
+
+
+def test_an_endpoint_that_is_not_there_is_tried_again(bus, forwarded):
+    forwarded(url=f"http://127.0.0.1:{free_port()}/")
+    bus.put()
+
+    assert bus.consume() == [Retry(delay=30.0)]
+    assert Attempt.objects.get().error == "no answer from 127.0.0.1: ConnectionRefusedError"
+
+
+def test_an_endpoint_that_does_not_answer_in_time_is_tried_again(bus, endpoint, forwarded):
+    forwarded(read_timeout="100ms")
+    endpoint.go_on.clear()
+    bus.put()
+
+    assert bus.consume() == [Retry(delay=30.0)]
+    assert Attempt.objects.get().error == "no answer from 127.0.0.1: TimeoutError"
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://x/", "shop.example", "http://", "https://user:pass@x/", "https://x/#top"]
+)
+def test_what_is_no_endpoint_is_refused_without_repeating_it(url):
+    with pytest.raises(ValueError, match="needs a URL such as") as refusal:
+        forward("order.*", url, name="hook")
+
+    assert url not in str(refusal.value)
