@@ -46,18 +46,17 @@ class Parking:
         using: str,
     ) -> None:
         """Put *message* aside. Raise BrokerUnavailable if the broker does not confirm it."""
-        last_words = message.identified().copy_for(
-            queue, **_facts(message, outcome, error, subscription)
-        )
-        if not self._is_on_broker(last_words, queue):
+        facts = _facts(message, outcome, error, subscription)
+        if not self._is_on_broker(message, queue, facts):
             cause = cause_of(outcome, error)
             park(message, cause, subscription=subscription, queue=queue, using=using)
 
-    def _is_on_broker(self, message: Message, queue: str) -> bool:
+    def _is_on_broker(self, message: Message, queue: str, facts: dict[str, object]) -> bool:
         dlq = self.dead_letter_queue(queue)
         if conf.park_to != "broker" or dlq is None:
             return False
-        outgoing = Outgoing(address=ToQueue(queue=dlq), message=message)
+        copy = message.identified().copy_for(queue, **facts)
+        outgoing = Outgoing(address=ToQueue(queue=dlq), message=copy)
         (receipt,) = self.publisher.publish([outgoing])
         if not isinstance(receipt, Confirmed | Rejected):
             raise BrokerUnavailable(f"{dlq} did not take a message that is to be parked.")

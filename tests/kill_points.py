@@ -33,7 +33,8 @@ def writer(path: str) -> Callable[[str, tuple[object, ...]], None]:
 
 
 def killer(point: str) -> Callable[[str, tuple[object, ...]], None]:
-    """Return a hook that kills this process at `name[:n]`, the n-th event of that name."""
+    """Return a hook that kills this process at `name[:n]`, the n-th event; `!TERM` asks it only."""
+    point, _, mild = point.partition("!")
     target, _, number = point.partition(":")
     occurrences = itertools.count(1)
     fatal = int(number or 1)
@@ -41,7 +42,7 @@ def killer(point: str) -> Callable[[str, tuple[object, ...]], None]:
     def kill(name: str, _: tuple[object, ...]) -> None:
         if name == target and next(occurrences) == fatal:
             save_coverage()
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGTERM if mild else signal.SIGKILL)
 
     return kill
 

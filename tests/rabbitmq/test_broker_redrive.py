@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import threading
 from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
 
-from django_eventbus.broker_dead_letters import BrokerRedrive, find_dead_letter_queue
 from django_eventbus.models import DeadLetter, InboxRecord
 from tests.helpers import eventually
 
@@ -203,23 +201,21 @@ def test_a_kill_between_the_publish_and_the_ack_makes_a_copy_that_the_inbox_abso
     assert shop.effects == [(message_id, "shop.act")]
 
 
-class StopAfterABatch(threading.Event):
-    """Set by the time that it is asked for the second time."""
-
-    def is_set(self):
-        was_set = super().is_set()
-        self.set()
-        return was_set
-
-
-def test_told_to_stop_it_finishes_the_batch_in_hand(shop):
+def test_sigterm_finishes_the_batch_in_hand_and_ends_it_with_0(shop, manage):
     fill(shop, 60)
-    dlq = find_dead_letter_queue(shop.transport, "acts")
 
-    moved = BrokerRedrive(shop.transport, dlq, by="me", stop=StopAfterABatch()).run(1000)
+    stopped = manage.run(
+        "redrive_events",
+        "--from-broker",
+        "acts",
+        env=shop.amqp.environment,
+        kill_at="eventbus.broker_redrive.published!TERM",
+    )
 
-    assert len(moved.moved) == 50
+    assert stopped.returncode == 0, stopped.output
+    assert "Moved 50 messages." in stopped.output
     assert eventually(lambda: shop.amqp.count(shop.dlq) == 10)
+    assert shop.amqp.count(shop.queue) == 50
 
 
 def test_peeking_shows_what_is_there_and_leaves_it_in_its_order(shop):

@@ -197,8 +197,9 @@ def test_what_no_subscription_can_be_given_is_collected_with_its_exact_bytes(sho
     assert not InboxRecord.objects.exists()
 
 
-def test_without_collect_dlq_the_broker_keeps_its_dead(shop):
-    shop.configure(COLLECT_DLQ=False)
+@pytest.mark.parametrize("settings_", [{"COLLECT_DLQ": False}, {"TOPOLOGY": "check"}])
+def test_a_dlq_that_is_not_ours_to_empty_keeps_its_dead(shop, settings_):
+    shop.configure(**settings_)
     shop.bury()
 
     shop.work()
