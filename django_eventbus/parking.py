@@ -19,11 +19,11 @@ from django_eventbus.messages import (
 )
 from django_eventbus.outcomes import Park
 from django_eventbus.retries import describe
+from django_eventbus.statuses import status_of
 from django_eventbus.transports.contract import Confirmed, Outgoing, Publisher, Rejected, ToQueue
 
 #: Characters of an error that a header carries: all headers together must fit one frame.
 FINAL_ERROR_LIMIT = 500
-_MOST = 2**31
 
 
 class Parking:
@@ -73,9 +73,8 @@ def _facts(
         FINAL_KIND: outcome.kind,
         FINAL_RETRY_COUNT: message.attempt - 1,
     }
-    status = getattr(error, "status_code", None)
-    if isinstance(status, int) and 0 <= status < _MOST:
-        facts[FINAL_STATUS_CODE] = int(status)
+    if status := status_of(error):
+        facts[FINAL_STATUS_CODE] = status
     if subscription:
         facts[SUBSCRIPTION] = subscription
     return facts
