@@ -21,7 +21,8 @@ from django_eventbus.workers import queue_specs
 TAG = "eventbus"
 
 #: Names that RabbitMQ needs beside the main queue's, for its DLQ and its tiers.
-_TAKEN = ("dlq", "retry")
+_TAKEN = ("dlq", "retry", "retiring", "retired")
+_VERSION = re.compile(r"v\d+")
 
 _PATTERN = re.compile(r"([A-Za-z0-9_-]+|\*|#)(\.([A-Za-z0-9_-]+|\*|#))*")
 _NOT_PLAIN = (
@@ -99,11 +100,12 @@ def check_names(**kwargs: Any) -> Iterator[CheckMessage]:
 
 def check_queue_names(**kwargs: Any) -> Iterator[CheckMessage]:
     for each in registry:
-        if each.queue_name in _TAKEN or (each.queue_name and not is_word(each.queue_name)):
+        name = each.queue_name
+        if name in _TAKEN or _VERSION.fullmatch(name) or (name and not is_word(name)):
             yield Error(
-                f"The subscription {each.name!r} has queue={each.queue_name!r}, which is not a "
+                f"The subscription {each.name!r} has queue={name!r}, which is not a "
                 "name of letters, digits, '-' and '_', or is the bus's own.",
-                hint=f"Choose another name, and none of {', '.join(_TAKEN)}.",
+                hint=f"Choose another name, and none of {', '.join(_TAKEN)}, v2, v3 ….",
                 id="eventbus.E010",
             )
 

@@ -16,6 +16,8 @@ from tests.end_to_end.oracle import QUICK
 QUEUES = ("acts", "counts")
 #: The delays that subscriptions of the test project name themselves.
 OWN_DELAYS = ("50ms", "100ms")
+#: What a migration of queues may have added to a queue's name.
+VERSIONS = ("", ".v2", ".v3")
 
 
 class Amqp:
@@ -55,8 +57,10 @@ class Amqp:
         delays = {*OWN_DELAYS, *self.settings["RETRY_DELAYS"]}  # type: ignore[misc]
         tiers = [label(seconds(delay)) for delay in delays]
         with self.channel() as channel:
-            for name in map(self.queue, QUEUES):
-                for each in (name, f"{name}.dlq", *(f"{name}.retry.{tier}" for tier in tiers)):
+            names = map(self.queue, QUEUES)
+            for name in [f"{each}{version}" for each in names for version in VERSIONS]:
+                parts = (".dlq", ".retiring", ".retired", *(f".retry.{tier}" for tier in tiers))
+                for each in (name, *(f"{name}{part}" for part in parts)):
                     channel.queue_delete(each)
                 channel.exchange_delete(f"{name}.retry")
                 channel.exchange_delete(f"{name}.dlq")

@@ -38,6 +38,7 @@ COMMANDS_PAGE = DOCS / "reference/commands.md"
 COMMANDS = (
     "consume_events",
     "eventbus_doctor",
+    "eventbus_topology",
     "peek_dlq",
     "prune_events",
     "redrive_events",

@@ -11,6 +11,7 @@ from django_eventbus.transports.rabbitmq.connection import BrokerConnection
 from django_eventbus.transports.rabbitmq.declaring import establish, restore
 from django_eventbus.transports.rabbitmq.doctor import findings
 from django_eventbus.transports.rabbitmq.examining import gather
+from django_eventbus.transports.rabbitmq.inquiry import Inquiry
 from django_eventbus.transports.rabbitmq.parameters import BrokerAddress, address_of
 from django_eventbus.transports.rabbitmq.publisher import RabbitmqPublisher
 from django_eventbus.transports.rabbitmq.subscriber import RabbitmqSubscriber
@@ -18,6 +19,7 @@ from django_eventbus.transports.rabbitmq.topology import (
     dead_letter_queue,
     owns_dead_letter_queue,
 )
+from django_eventbus.transports.rabbitmq.versions import consumed
 
 
 class RabbitmqTransport:
@@ -28,11 +30,19 @@ class RabbitmqTransport:
     def __init__(self, address: BrokerAddress) -> None:
         self.address = address
         self._specs: dict[str, QueueSpec] = {}
+        #: The queue that each DLQ was asked for: a new version of it has a DLQ of its own.
+        self._homes: dict[str, str] = {}
 
     def declare(self, queues: Sequence[QueueSpec]) -> None:
         self._specs |= {queue.name: queue for queue in queues}
+        with self.inquiry() as inquiry:
+            establish(inquiry, queues)
+
+    @contextmanager
+    def inquiry(self) -> Iterator[Inquiry]:
+        """Connect for questions and changes to the topology."""
         with self._connected("topology") as connection:
-            establish(connection, queues)
+            yield Inquiry(connection)
 
     @contextmanager
     def _connected(self, purpose: str) -> Iterator[BrokerConnection]:
@@ -44,7 +54,9 @@ class RabbitmqTransport:
             connection.close()
 
     def dead_letter_queue(self, queue: str) -> str | None:
-        return dead_letter_queue(queue)
+        name = dead_letter_queue(queue)
+        self._homes[name] = queue
+        return name
 
     def owns_dead_letter_queues(self) -> bool:
         return owns_dead_letter_queue()
@@ -54,17 +66,21 @@ class RabbitmqTransport:
             return list(findings(gather(connection, queues), event_types))
 
     def publisher(self) -> RabbitmqPublisher:
-        return RabbitmqPublisher(self.address, self._restore)
+        return RabbitmqPublisher(self.address, self._restore, self._homes)
 
     def _restore(self, queues: set[str]) -> None:
-        with self._connected("topology") as connection:
-            restore(connection, [spec for name, spec in self._specs.items() if name in queues])
+        with self.inquiry() as inquiry:
+            restore(inquiry, [spec for name, spec in self._specs.items() if name in queues])
 
     def subscriber(self, queues: Sequence[str], prefetch: int) -> RabbitmqSubscriber:
         specs = [self._specs[name] for name in queues if name in self._specs]
-        return RabbitmqSubscriber(
-            self.address, queues, prefetch, lambda connection: restore(connection, specs)
-        )
+
+        def prepare(connection: BrokerConnection) -> dict[str, str]:
+            inquiry = Inquiry(connection)
+            restore(inquiry, specs)
+            return consumed(inquiry, queues, self._homes)
+
+        return RabbitmqSubscriber(self.address, prefetch, prepare)
 
 
 def from_url(url: str) -> RabbitmqTransport:

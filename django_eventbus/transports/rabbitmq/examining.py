@@ -12,7 +12,7 @@ from django_eventbus.conf import conf
 from django_eventbus.exceptions import BrokerRefused
 from django_eventbus.transports.contract import QueueSpec
 from django_eventbus.transports.rabbitmq.connection import BrokerConnection
-from django_eventbus.transports.rabbitmq.declaring import (
+from django_eventbus.transports.rabbitmq.inquiry import (
     ChannelClosed,
     Inquiry,
     closed_by,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
@@ -31,6 +31,7 @@ from django_eventbus.transports.rabbitmq.encoding import (
 )
 from django_eventbus.transports.rabbitmq.parameters import BrokerAddress
 from django_eventbus.transports.rabbitmq.topology import missed_tiers, target_of
+from django_eventbus.transports.rabbitmq.versions import CurrentVersions
 
 _NOT_FOUND = 404
 _PORTION = 100
@@ -95,10 +96,16 @@ def identity_of(exchange: str, routing_key: str, properties: Any) -> tuple[Any, 
 class RabbitmqPublisher:
     """One confirming channel on a connection of its own. May be used from any thread."""
 
-    def __init__(self, address: BrokerAddress, restore: Callable[[set[str]], None]) -> None:
+    def __init__(
+        self,
+        address: BrokerAddress,
+        restore: Callable[[set[str]], None],
+        homes: Mapping[str, str],
+    ) -> None:
         self.address = address
         #: Declares the tiers of some queues again: one may have been deleted under our feet.
         self.restore = restore
+        self._versions = CurrentVersions(homes)
         self._lock = threading.Lock()
         self._line: ConfirmingLine | None = None
 
@@ -141,7 +148,8 @@ class RabbitmqPublisher:
     def _parcel(self, line: ConfirmingLine, batch: Batch, index: int, outgoing: Outgoing) -> Parcel:
         properties = properties_of(outgoing.message)
         problem = problem_with(properties, line.connection.frame_max)
-        exchange, routing_key = target_of(outgoing.address)
+        address = self._versions.address(outgoing.address, line.connection)
+        exchange, routing_key = target_of(address)
         problem = problem or name_problem(exchange, routing_key)
         body = outgoing.message.body
         return Parcel(batch, index, exchange, routing_key, properties, body, problem)

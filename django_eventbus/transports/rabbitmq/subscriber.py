@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import queue as queues
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -47,14 +47,12 @@ class RabbitmqSubscriber:
     def __init__(
         self,
         address: BrokerAddress,
-        names: Sequence[str],
         prefetch: int,
-        prepare: Callable[[BrokerConnection], None],
+        prepare: Callable[[BrokerConnection], Mapping[str, str]],
     ) -> None:
         self.address = address
-        self.names = list(names)
         self.prefetch = prefetch
-        #: Declares the queues again: one may have been deleted under our feet.
+        #: Returns the queues to consume, each with the name that it is known by.
         self.prepare = prepare
         self._lock = threading.Lock()
         self._feed: Feed | None = None
@@ -65,7 +63,7 @@ class RabbitmqSubscriber:
 
     def is_drained(self) -> bool:
         feed = self._open_feed()
-        return feed.is_settled() and not any(map(feed.count, self.names)) and feed.is_settled()
+        return feed.is_settled() and not any(map(feed.count, feed.names)) and feed.is_settled()
 
     def _open_feed(self) -> Feed:
         with self._lock:
@@ -79,8 +77,7 @@ class RabbitmqSubscriber:
         connection = BrokerConnection(self.address, "consumer")
         connection.open()
         try:
-            self.prepare(connection)
-            return Feed(connection, self.names, self.prefetch)
+            return Feed(connection, self.prepare(connection), self.prefetch)
         except BaseException:
             connection.close()
             raise
@@ -94,8 +91,11 @@ class RabbitmqSubscriber:
 class Feed:
     """What one channel delivers. Once it is over, another takes its place."""
 
-    def __init__(self, connection: BrokerConnection, names: Sequence[str], prefetch: int) -> None:
+    def __init__(
+        self, connection: BrokerConnection, names: Mapping[str, str], prefetch: int
+    ) -> None:
         self.connection = connection
+        self.names = names
         self.is_over = False
         # Not a SimpleQueue: with several readers, its get(timeout=…) can wait for ever.
         self._arrived: queues.Queue[RabbitmqDelivery | None] = queues.Queue()
@@ -104,11 +104,10 @@ class Feed:
         self._to_settle: list[tuple[int, bool, float]] = []
         connection.on_lost = lambda error: self._end()
         self._channel = connection.channel()
-        connection.ask(lambda answer, fail: self._start(names, prefetch, answer, fail))
+        connection.ask(lambda answer, fail: self._start(prefetch, answer, fail))
 
     def _start(
         self,
-        names: Sequence[str],
         prefetch: int,
         answer: Callable[[Any], None],
         fail: Callable[[Exception], None],
@@ -122,14 +121,15 @@ class Feed:
         self._channel.add_on_close_callback(on_closed)
         self._channel.add_on_cancel_callback(self._on_cancelled)
         self._channel.basic_qos(prefetch_count=prefetch)
-        for name in names:
-            self._consume(name, answer if name == names[-1] else None)
+        last = list(self.names)[-1]
+        for name in self.names:
+            self._consume(name, answer if name == last else None)
 
     def _consume(self, name: str, on_consuming: Callable[[Any], None] | None) -> None:
         def on_message(channel: Any, method: Any, properties: Any, body: bytes) -> None:
             self._unsettled.add(method.delivery_tag)
             message = message_of(method, properties, body)
-            self._arrived.put(RabbitmqDelivery(self, name, method, message))
+            self._arrived.put(RabbitmqDelivery(self, self.names[name], method, message))
 
         tag = f"{process_name(name)} {id(self)}"
         self._channel.basic_consume(name, on_message, consumer_tag=tag, callback=on_consuming)
