@@ -101,13 +101,17 @@ def check_names(**kwargs: Any) -> Iterator[CheckMessage]:
 def check_queue_names(**kwargs: Any) -> Iterator[CheckMessage]:
     for each in registry:
         name = each.queue_name
-        if name in _TAKEN or _VERSION.fullmatch(name) or (name and not is_word(name)):
+        if name and not all(map(_may_name_a_queue, name.split("."))):
             yield Error(
                 f"The subscription {each.name!r} has queue={name!r}, which is not a "
-                "name of letters, digits, '-' and '_', or is the bus's own.",
+                "name of letters, digits, '-', '_' and dots in between, or is the bus's own.",
                 hint=f"Choose another name, and none of {', '.join(_TAKEN)}, v2, v3 ….",
                 id="eventbus.E010",
             )
+
+
+def _may_name_a_queue(part: str) -> bool:
+    return is_word(part) and part not in _TAKEN and not _VERSION.fullmatch(part)
 
 
 def check_layout(**kwargs: Any) -> Iterator[CheckMessage]:

@@ -169,7 +169,9 @@ def test_a_subscription_name_or_pattern_over_255_bytes_is_an_error(options):
     assert "shorter name= or pattern" in found()["eventbus.E004"].hint
 
 
-@pytest.mark.parametrize("queue", ["dlq", "retry", "a.b", "retry.30s", "a b", "ä", "a\x00"])
+@pytest.mark.parametrize(
+    "queue", ["dlq", "retry", "v2", "a.retired", "a.", "a..b", "retry.30s", "a b", "ä", "a\x00"]
+)
 def test_a_queue_name_that_is_no_word_or_the_bus_s_own_is_an_error(queue):
     subscribed(queue=queue)
 

@@ -19,6 +19,7 @@ from django_eventbus.transports.contract import Confirmed, Outgoing, ToExchange,
 from django_eventbus.transports.rabbitmq import versions
 from django_eventbus.workers import queue_specs
 from tests.helpers import eventually
+from tests.own_broker import ONE_WORKER
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.sqlite]
 
@@ -342,17 +343,17 @@ def test_the_diagram_shows_every_queue_and_where_it_gives_up(amqp):
     assert '-.->|"given up"|' in drawn
 
 
-def test_the_definitions_are_what_a_broker_imports(settings, private_rabbitmq, tmp_path):
-    configure(settings, BROKER_URL=private_rabbitmq.url)
+@ONE_WORKER
+def test_the_definitions_are_what_a_broker_imports(own_broker, tmp_path):
     file = tmp_path / "definitions.json"
     file.write_text(topology("--definitions"))
 
-    private_rabbitmq.control("import_definitions", str(file))
+    own_broker.server.control("import_definitions", str(file))
 
     found = plan()
     assert set(states(found).values()) == {"exists"}
     assert (found["steps"], found["remains"]) == ([], [])
-    bound = private_rabbitmq.control("list_bindings", "routing_key", "destination_name")
+    bound = own_broker.server.control("list_bindings", "routing_key", "destination_name")
     assert f"act.*\t{conf.queue('acts')}" in bound
 
 
