@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pika.exceptions
 import pytest
 
 from django_eventbus import transports
 from django_eventbus.conf import conf
-from django_eventbus.exceptions import BrokerRefused
+from django_eventbus.exceptions import BrokerRefused, BrokerUnavailable
 from django_eventbus.transports.contract import QueueSpec
+from django_eventbus.transports.rabbitmq.topology import Bind
 from django_eventbus.workers import queue_specs
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.sqlite]
@@ -82,6 +85,16 @@ def test_check_leaves_the_arguments_to_whoever_chose_the_names(amqp, settings):
     configure(settings, TOPOLOGY="check", QUEUE_TYPE="classic", NAMES={"dead_letter_key": "x"})
 
     declare()
+
+
+def test_what_is_deleted_while_it_is_declared_is_waited_for_and_not_refused(amqp):
+    declare()
+    missing = Bind(queue=amqp.queue("acts"), exchange=f"{amqp.namespace}.gone", key="a")
+
+    with transports.connect(conf.broker_url).inquiry() as inquiry:
+        with pytest.raises(BrokerUnavailable, match="cannot be made: 404"):
+            inquiry.make(missing)
+        inquiry.make(replace(missing, exchange=conf.events_exchange))
 
 
 def test_assume_does_not_even_look(amqp, settings):

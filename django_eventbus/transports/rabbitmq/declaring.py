@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from django_eventbus.conf import conf
-from django_eventbus.exceptions import BrokerRefused
+from django_eventbus.exceptions import BrokerRefused, BrokerUnavailable
 from django_eventbus.transports.contract import QueueSpec
 from django_eventbus.transports.rabbitmq.inquiry import Differs, Inquiry
-from django_eventbus.transports.rabbitmq.topology import Bind, Exchange, Queue, resources
+from django_eventbus.transports.rabbitmq.topology import Bind, Exchange, Queue, Resource, resources
 from django_eventbus.transports.rabbitmq.versions import current_version, versioned
 
 logger = logging.getLogger(__name__)
@@ -39,8 +39,17 @@ def restore(inquiry: Inquiry, specs: Sequence[QueueSpec]) -> None:
 def declare(inquiry: Inquiry, specs: Sequence[QueueSpec]) -> None:
     """Make everything exist that *specs* need. Raise BrokerRefused if the broker will not."""
     for spec in specs:
-        for resource in resources(current(inquiry, spec)):
-            inquiry.make(resource)
+        needed = list(resources(current(inquiry, spec)))
+        try:
+            _make(inquiry, needed)
+        except BrokerUnavailable:
+            # Deleted between two steps by somebody else; a lost connection fails again at once.
+            _make(inquiry, needed)
+
+
+def _make(inquiry: Inquiry, needed: Sequence[Resource]) -> None:
+    for resource in needed:
+        inquiry.make(resource)
 
 
 def current(inquiry: Inquiry, spec: QueueSpec) -> QueueSpec:

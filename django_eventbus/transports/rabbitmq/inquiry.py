@@ -64,6 +64,10 @@ class Inquiry:
         except ChannelClosed as closed:
             if closed.code == _DIFFERS:
                 raise Differs(resource) from None
+            if closed.code == _NOT_FOUND:
+                # It was there a moment ago: somebody is deleting while we declare.
+                words = f"The {resource} cannot be made: {closed}"
+                raise BrokerUnavailable(words, kind="setup") from None
             raise BrokerRefused(f"The broker refused the {resource}: {closed}") from None
 
     def unbind(self, bind: Bind) -> None:
