@@ -305,6 +305,12 @@ def test_the_dlqs_of_both_versions_are_known_by_one_name(amqp, publisher, moved)
     assert set(subscriber._feed.names) == {new, dlq, f"{new}.dlq"}
 
 
+def test_the_doctor_looks_at_the_current_version(amqp, moved):
+    found = moved.examine(queue_specs(), [])
+
+    assert [each.what for each in found if each.severity == "error"] == []
+
+
 def test_a_worker_of_the_old_release_goes_on_after_the_move(amqp, settings, moved, publisher):
     configure(settings, QUEUE_TYPE="quorum")
     send(publisher, ToExchange(exchange=conf.events_exchange, routing_key="act.now"))

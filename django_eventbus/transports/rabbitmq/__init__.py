@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from django_eventbus.findings import Finding
 from django_eventbus.transports.contract import QueueSpec
 from django_eventbus.transports.rabbitmq.connection import BrokerConnection
-from django_eventbus.transports.rabbitmq.declaring import establish, restore
+from django_eventbus.transports.rabbitmq.declaring import current, establish, restore
 from django_eventbus.transports.rabbitmq.doctor import findings
 from django_eventbus.transports.rabbitmq.examining import gather
 from django_eventbus.transports.rabbitmq.inquiry import Inquiry
@@ -63,7 +63,9 @@ class RabbitmqTransport:
 
     def examine(self, queues: Sequence[QueueSpec], event_types: Sequence[str]) -> list[Finding]:
         with self._connected("doctor") as connection:
-            return list(findings(gather(connection, queues), event_types))
+            inquiry = Inquiry(connection)
+            specs = [current(inquiry, queue) for queue in queues]
+            return list(findings(gather(connection, specs), event_types))
 
     def publisher(self) -> RabbitmqPublisher:
         return RabbitmqPublisher(self.address, self._restore, self._homes)
