@@ -130,7 +130,7 @@ def test_never_more_than_the_limit_and_the_oldest_first(shop):
 
     assert eventually(lambda: shop.amqp.count(shop.dlq) == 3)
     assert shop.amqp.count(shop.queue) == 2
-    assert [each["id"] for each in peeked(shop)] == ids[2:]
+    assert {each["id"] for each in peeked(shop)} == set(ids[2:])
 
 
 def test_more_than_a_batch_moves(shop):
