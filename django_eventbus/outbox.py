@@ -52,7 +52,8 @@ def publish(  # noqa: PLR0913
     """
     _require_transaction(using)
     publication = (event, payload) if isinstance(event, str) else _typed(event, payload)
-    row = _row(publication, key, _due(delay, at), headers or {}, correlation_id)
+    now = timezone.now()
+    row = _row(publication, key, _due(delay, at, now), headers or {}, correlation_id, now)
     row.save(using=using, force_insert=True)
     return UUID(row.message_id)
 
@@ -73,9 +74,10 @@ def publish_many(  # noqa: PLR0913
     *key* may be a function of the event.
     """
     _require_transaction(using)
-    due_at = _due(delay, at)
+    now = timezone.now()
+    due_at = _due(delay, at, now)
     rows = [
-        _row(each, key(each) if callable(key) else key, due_at, headers or {}, correlation_id)
+        _row(each, key(each) if callable(key) else key, due_at, headers or {}, correlation_id, now)
         for each in events
     ]
     with transaction.atomic(using=using):
@@ -128,10 +130,10 @@ def _row(
     due_at: datetime | None,
     headers: Mapping[str, Any],
     correlation_id: str,
+    now: datetime,
 ) -> OutboxEvent:
     event_type, version, payload = _parts(publication)
     because = cause.get()
-    now = timezone.now()
     causation_id = because.id if because else ""
     key_text = _short("key", "" if key is None else str(key))
     message_id = str(uuid7())
@@ -192,7 +194,7 @@ def _check_fields(event: Event) -> None:
         raise InvalidEvent(str(error)) from None
 
 
-def _due(delay: Duration | None, at: datetime | None) -> datetime | None:
+def _due(delay: Duration | None, at: datetime | None, now: datetime) -> datetime | None:
     if delay is not None and at is not None:
         raise InvalidEvent("delay and at are both given: write one of them")
     if at is not None and (not isinstance(at, datetime) or timezone.is_naive(at)):
@@ -200,7 +202,7 @@ def _due(delay: Duration | None, at: datetime | None) -> datetime | None:
     if delay is None:
         return at
     try:
-        return timezone.now() + timedelta(seconds=seconds(delay))
+        return now + timedelta(seconds=seconds(delay))
     except ValueError as error:
         raise InvalidEvent(f"delay: {error}") from None
 

@@ -7,12 +7,14 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
+from typing import NoReturn
 
 from django.db import connections, transaction
 from django.utils import timezone
 
 from django_eventbus.conf import conf
-from django_eventbus.exceptions import Unavailable
+from django_eventbus.exceptions import BrokerUnavailable, Unavailable
 from django_eventbus.messages import ROW, uuid7
 from django_eventbus.models import OutboxEvent, RelayLease
 from django_eventbus.models.outbox_event import OutboxQuerySet
@@ -24,6 +26,7 @@ from django_eventbus.transports.contract import (
     Outgoing,
     Publisher,
     Receipt,
+    Receipts,
     Refused,
     Rejected,
     ToExchange,
@@ -39,7 +42,12 @@ _LOCK_SPACE = 1_702_260_322
 _LOOK_EVERY = timedelta(seconds=10)
 _UNROUTABLE = "no queue was bound to take it"
 
+#: Batches in one transaction, and so at most what is sent again if the relay dies.
+_IN_A_ROW = 4
+
 Pair = tuple[OutboxEvent, Receipt]
+#: What was carried, and what then kept the rest from being carried.
+Carried = tuple[list[Pair], BrokerUnavailable | None]
 
 
 class Relay:
@@ -90,35 +98,77 @@ class Relay:
 
     def _relay_shard(self, shard: int) -> int:
         relay = self._relay_under_locks if self._has_row_locks else self._relay_under_lease
-        pairs = relay(shard)
+        pairs, failure = relay(shard)
         if pairs:
             sys.audit("eventbus.relay.committed")
         for row, receipt in pairs:
             _announce(row, receipt)
+        if failure:
+            raise failure
         return len(pairs)
 
-    def _relay_under_locks(self, shard: int) -> Sequence[Pair]:
+    def _relay_under_locks(self, shard: int) -> Carried:
         # The transaction stays open over the confirms: a relay that dies lets go of its rows.
         with transaction.atomic(using=self.using):
             self._bound_transaction()
-            if not self._lock(shard):
-                return ()
-            rows = list(
-                self.rows.ready(shard).select_for_update(skip_locked=True)[: self.batch_size]
-            )
-            pairs = self._publish(rows)
-            self._mark(pairs)
+            return self._relay_in_a_row(shard) if self._lock(shard) else ([], None)
+
+    def _relay_in_a_row(self, shard: int) -> Carried:
+        """Carry some batches: each is claimed while the one before it is being confirmed."""
+        carried: list[Pair] = []
+        rows = self._claim(shard, after=0)
+        try:
+            receipts = self._begin([_outgoing(row) for row in rows])
+            for further in range(_IN_A_ROW - 1, -1, -1):
+                following = self._following(shard, rows) if further else []
+                outgoing = [_outgoing(row) for row in following]
+                pairs = self._pairs(rows, receipts)
+                # Sent only when all of the last are accounted for, and marked meanwhile.
+                receipts = self._begin(outgoing)
+                self._mark(pairs)
+                carried += pairs
+                rows = following
+        except BrokerUnavailable as failure:
+            if not carried:
+                raise
+            # What was confirmed before is marked all the same.
+            return carried, failure
+        return carried, None
+
+    def _claim(self, shard: int, after: int) -> list[OutboxEvent]:
+        # Not locked one by one, which would write each row twice: whoever holds the shard is the
+        # only one to touch its ready rows.
+        return list(self.rows.ready(shard).filter(pk__gt=after)[: self.batch_size])
+
+    def _following(self, shard: int, rows: Sequence[OutboxEvent]) -> list[OutboxEvent]:
+        is_full = len(rows) == self.batch_size
+        return self._claim(shard, after=rows[-1].pk) if is_full else []
+
+    def _begin(self, outgoing: Sequence[Outgoing]) -> Receipts:
+        if outgoing:
+            sys.audit("eventbus.relay.claimed")
+        try:
+            return self.publisher.begin(outgoing)
+        except BrokerUnavailable as error:
+            # Told when its receipts are asked for: the last batch is not marked yet.
+            return partial(_raise, error)
+
+    def _pairs(self, rows: Sequence[OutboxEvent], receipts: Receipts) -> list[Pair]:
+        pairs = list(zip(rows, receipts(), strict=True))
+        if pairs:
+            sys.audit("eventbus.relay.confirmed")
         return pairs
 
-    def _relay_under_lease(self, shard: int) -> Sequence[Pair]:
+    def _relay_under_lease(self, shard: int) -> Carried:
         # An open write transaction stops every other writer: read, publish, then mark.
         leases = RelayLease.objects.using(self.using)
         if not self._notice_turn(leases.take(self.holder, conf.lease)):
-            return ()
-        pairs = self._publish(list(self.rows.ready(shard)[: self.batch_size]))
+            return [], None
+        rows = list(self.rows.ready(shard)[: self.batch_size])
+        pairs = self._pairs(rows, self._begin([_outgoing(row) for row in rows]))
         with transaction.atomic(using=self.using):
             self._mark(pairs)
-        return pairs
+        return pairs, None
 
     def _notice_turn(self, is_ours: bool) -> bool:
         if not is_ours and self.is_our_turn:
@@ -139,14 +189,6 @@ class Relay:
         with connections[self.using].cursor() as cursor:
             cursor.execute(sql, parameters)
             return cursor.fetchone()[0]
-
-    def _publish(self, rows: Sequence[OutboxEvent]) -> Sequence[Pair]:
-        if not rows:
-            return ()
-        sys.audit("eventbus.relay.claimed")
-        receipts = self.publisher.publish([_outgoing(row) for row in rows])
-        sys.audit("eventbus.relay.confirmed")
-        return list(zip(rows, receipts, strict=True))
 
     def _mark(self, pairs: Sequence[Pair]) -> None:
         # Confirm first, mark second: a crash in between publishes twice, which the inbox
@@ -169,6 +211,10 @@ class Relay:
         if now >= self._next_look:
             self._next_look = now + _LOOK_EVERY
             give_up_waiting(self.using)
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
 
 
 def _outgoing(row: OutboxEvent) -> Outgoing:

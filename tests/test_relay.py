@@ -30,11 +30,17 @@ class ScriptedPublisher:
 
     def __init__(self):
         self.sent = []
+        self.batches = []
 
     def open(self):
         pass
 
+    def begin(self, batch):
+        receipts = self.publish(batch) if batch else []
+        return lambda: receipts
+
     def publish(self, batch):
+        self.batches.append(len(batch))
         self.sent += [each.message.type for each in batch]
         return [self.answers[each.message.type.rpartition(".")[2]] for each in batch]
 
@@ -90,10 +96,67 @@ def test_rows_go_in_the_order_of_their_ids_and_in_batches(db):
     publisher = ScriptedPublisher()
     relay = Relay(publisher, "default", batch_size=2)
 
-    taken = [relay.relay_once() for _ in range(4)]
+    while relay.relay_once():
+        pass
 
-    assert taken == [2, 2, 1, 0]
     assert publisher.sent == [f"row{number}.ok" for number in range(5)]
+    assert publisher.batches == [2, 2, 1]
+    assert states() == ["published"] * 5
+
+
+@pytest.mark.postgres
+def test_a_transaction_carries_only_so_many_batches(db):
+    publish_many([("row.ok", {})] * 11)
+
+    assert Relay(ScriptedPublisher(), "default", batch_size=2).relay_once() == 8
+    assert states() == ["published"] * 8 + ["ready"] * 3
+
+
+@pytest.mark.postgres
+def test_what_was_confirmed_is_marked_though_the_next_batch_was_not(db):
+    publish_many([("row.ok", {})] * 6)
+
+    class DyingPublisher(ScriptedPublisher):
+        def publish(self, batch):
+            if len(self.batches) == 2:
+                raise BrokerUnavailable("no confirm in time")
+            return super().publish(batch)
+
+    with pytest.raises(BrokerUnavailable):
+        Relay(DyingPublisher(), "default", batch_size=2).relay_once()
+
+    assert states() == ["published"] * 4 + ["ready"] * 2
+
+
+@pytest.mark.postgres
+def test_a_batch_is_not_sent_before_the_last_one_is_accounted_for(db):
+    publish_many([("row.ok", {})] * 4)
+    story = []
+
+    class TellingPublisher(ScriptedPublisher):
+        def begin(self, batch):
+            story.append(f"sent {len(batch)}")
+            receipts = super().begin(batch)
+
+            def tell():
+                story.append("accounted")
+                return receipts()
+
+            return tell
+
+    Relay(TellingPublisher(), "default", batch_size=2).relay_once()
+
+    assert story[:4] == ["sent 2", "accounted", "sent 2", "accounted"]
+
+
+def test_a_row_that_was_claimed_loads_what_it_was_read_without(db):
+    publish("row.ok", {})
+
+    (row,) = OutboxEvent.objects.ready(0)
+
+    assert "created_at" in row.get_deferred_fields()
+    assert row.created_at == OutboxEvent.objects.get().created_at
+    assert (row.error, row.published_at) == ("", None)
 
 
 def test_a_scheduled_row_waits_until_it_is_due(bus):
@@ -233,7 +296,7 @@ def test_a_second_relay_leaves_a_shard_alone_that_another_works_on(db):
             return super().publish(batch)
 
     def work():
-        Relay(SlowPublisher(), "default", batch_size=1).relay_once()
+        Relay(SlowPublisher(), "default").relay_once()
         connection.close()
 
     thread = threading.Thread(target=work)
@@ -246,7 +309,7 @@ def test_a_second_relay_leaves_a_shard_alone_that_another_works_on(db):
     go_on.set()
     thread.join(10)
     assert other.sent == []
-    assert states() == ["published", "ready"]
+    assert states() == ["published", "published"]
 
 
 @pytest.mark.sqlite

@@ -27,6 +27,9 @@ def connect() -> None:
 
 
 def log_published(row: OutboxEvent, **kwargs: Any) -> None:
+    # Asked first: thousands a second would be described for nobody.
+    if not relay.isEnabledFor(logging.INFO):
+        return
     relay.info("Published %s %s.", *_row_names(row), extra=_of_row(row, "published"))
 
 

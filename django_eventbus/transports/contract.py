@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -88,8 +88,15 @@ class QueueSpec:
         return (*((self.exchange, pattern) for pattern in self.patterns), *self.elsewhere)
 
 
+#: Waits for the confirms of a batch: see Publisher.publish() for what it returns and raises.
+Receipts = Callable[[], Sequence[Receipt]]
+
+
 class Publisher(Protocol):
     """Sends with confirms. May be used from any thread."""
+
+    def begin(self, batch: Sequence[Outgoing]) -> Receipts:
+        """Send all of *batch* without waiting for its confirms."""
 
     def open(self) -> None:
         """

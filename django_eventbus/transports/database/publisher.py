@@ -17,6 +17,7 @@ from django_eventbus.transports.contract import (
     Confirmed,
     Outgoing,
     Receipt,
+    Receipts,
     ToExchange,
     ToQueue,
     ToTier,
@@ -39,6 +40,10 @@ class DatabasePublisher:
 
     def open(self) -> None:
         """Nothing to open: connections belong to Django."""
+
+    def begin(self, batch: Sequence[Outgoing]) -> Receipts:
+        receipts = self.publish(batch)
+        return lambda: receipts
 
     def publish(self, batch: Sequence[Outgoing]) -> Sequence[Receipt]:
         with proven(self.using), transaction.atomic(using=self.using):

@@ -6,7 +6,7 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Generic, TypeVar
 
 import pika
@@ -14,6 +14,7 @@ from pika import exceptions as amqp
 
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import BrokerRefused, BrokerUnavailable
+from django_eventbus.transports.rabbitmq.gathering import GatheringConnection
 from django_eventbus.transports.rabbitmq.parameters import BrokerAddress, parameters_of
 from django_eventbus.transports.rabbitmq.refusals import refusal
 from django_eventbus.transports.rabbitmq.tls import parting_words
@@ -119,7 +120,7 @@ class BrokerConnection:
 
     def _run(self, parameters: pika.ConnectionParameters) -> None:
         try:
-            self._connection = connection = pika.SelectConnection(
+            self._connection = connection = GatheringConnection(
                 parameters,
                 on_open_callback=self._on_open,
                 on_open_error_callback=self._on_end,
@@ -221,6 +222,15 @@ class BrokerConnection:
     def channel(self) -> Any:
         """Open a channel."""
         return self.ask(lambda answer, fail: self.new_channel(answer))
+
+    def gathering(self) -> AbstractContextManager[None]:
+        """Write at once what the block sends; on the I/O thread only."""
+        gathering: AbstractContextManager[None] = self._connection.gathering()
+        return gathering
+
+    def write(self, frames: bytes) -> None:
+        """Write whole frames; on the I/O thread only."""
+        self._connection.write(frames)
 
     def new_channel(self, on_open: Callable[[Any], None]) -> None:
         """Open a channel; on the I/O thread only."""

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import pika
@@ -120,6 +121,7 @@ def problem_with(properties: pika.BasicProperties, frame_max: int) -> str:
     return ""
 
 
+@lru_cache(maxsize=1024)
 def name_problem(exchange: str, routing_key: str) -> str:
     """Say why nothing can be sent to this place, or return ""."""
     for what, name in (("exchange", exchange), ("routing key", routing_key)):

@@ -8,6 +8,7 @@ from typing import Any
 
 from django_eventbus.messages import ROW, SUBSCRIPTION
 from django_eventbus.transports.contract import Receipt
+from django_eventbus.transports.rabbitmq.frames import publish_frames, publish_method
 
 
 @dataclass(slots=True)
@@ -54,6 +55,12 @@ class Parcel:
     @property
     def is_awaited(self) -> bool:
         return self.batch.receipts[self.index] is None and not self.batch.done.is_set()
+
+    def frames(self, channel: int, frame_max: int) -> bytes:
+        """Return what publishing it on *channel* writes to the socket."""
+        method = publish_method(self.exchange, self.routing_key)
+        properties = b"".join(self.properties.encode())
+        return publish_frames(channel, method, properties, self.body, frame_max)
 
     def settle(self, receipt: Receipt) -> None:
         if self.is_awaited:

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from itertools import takewhile
 from typing import Any
 
@@ -17,6 +18,7 @@ from django_eventbus.transports.contract import (
     Confirmed,
     Outgoing,
     Receipt,
+    Receipts,
     Refused,
     Rejected,
     Unroutable,
@@ -66,18 +68,31 @@ class RabbitmqPublisher:
         return receipts
 
     def _publish(self, batch: Sequence[Outgoing]) -> list[Receipt]:
+        return list(self.begin(batch)())
+
+    def begin(self, batch: Sequence[Outgoing]) -> Receipts:
         if not batch:
-            return []
+            return list
         line = self._open_line()
         line.connection.raise_if_blocked()
         waiting = Batch(receipts=[None] * len(batch), open=len(batch))
-        with line.connection.telling(waiting.fail):
+        with ExitStack() as stack:
+            stack.enter_context(line.connection.telling(waiting.fail))
             self._send(line, waiting, batch)
-            if not waiting.done.wait(conf.confirm_timeout):
-                # Not closed politely: whoever does not confirm may not answer that either.
-                words = f"{self.address.words} did not confirm in time."
-                waiting.fail(BrokerUnavailable(words, kind="io"))
-                line.connection.drop()
+            kept = stack.pop_all()
+
+        def receipts() -> Sequence[Receipt]:
+            with kept:
+                return self._receipts(line, waiting)
+
+        return receipts
+
+    def _receipts(self, line: ConfirmingLine, waiting: Batch) -> list[Receipt]:
+        if not waiting.done.wait(conf.confirm_timeout):
+            # Not closed politely: whoever does not confirm may not answer that either.
+            words = f"{self.address.words} did not confirm in time."
+            waiting.fail(BrokerUnavailable(words, kind="io"))
+            line.connection.drop()
         if waiting.error:
             raise waiting.error
         return [receipt for receipt in waiting.receipts if receipt is not None]
@@ -152,8 +167,11 @@ class ConfirmingLine:
 
     def _pump(self) -> None:
         window = 1 if self._suspects else conf.confirm_window
-        while self._can_send() and self._waiting and len(self._sent) < window:
-            self._send_one(self._waiting.popleft())
+        if not (self._waiting and self._can_send()):
+            return
+        with self.connection.gathering():
+            while self._can_send() and self._waiting and len(self._sent) < window:
+                self._send_one(self._waiting.popleft())
 
     def _can_send(self) -> bool:
         return bool(self._channel and self._channel.is_open and not self.connection.blocked)
@@ -164,15 +182,9 @@ class ConfirmingLine:
         if parcel.problem:
             parcel.settle(Rejected(reason=parcel.problem))
             return
-        try:
-            self._channel.basic_publish(
-                parcel.exchange, parcel.routing_key, parcel.body, parcel.properties, mandatory=True
-            )
-        except amqp.AMQPError as error:
-            # Raised before anything was sent, so the tag is not used up. The connection is
-            # ending: it will fail what waits when it has.
-            parcel.batch.fail(BrokerUnavailable(f"It cannot be sent now: {error!r:.200}"))
-            return
+        self.connection.write(
+            parcel.frames(self._channel.channel_number, self.connection.frame_max)
+        )
         self._sent[self._next_tag] = parcel
         self._next_tag += 1
 
