@@ -25,8 +25,8 @@ ROOT = Path(__file__).parent.parent
 PEERS = ROOT / ".bench"
 QUEUE = "bench.ledger"
 #: The slow ones carry less, so that a round stays short.
-SHARE = {report.CONSUMER: 4, report.OUTBOX_PATTERN: 8}
-CELERY_SHARE = 8
+SHARE = {report.CONSUMER: 8, report.OUTBOX_PATTERN: 8}
+CELERY_SHARE = 20
 
 
 class StompRabbitmq(PrivateRabbitmq):
