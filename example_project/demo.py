@@ -17,6 +17,8 @@ def main() -> int:
     """Run the demo on a database of its own; return its exit code."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
+    # Also where whoever started us has it ignored, as a shell does in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     stays_up = sys.stdout.isatty() and not os.environ.get("DEMO_ONCE")
     with TemporaryDirectory(prefix="eventbus-demo-") as directory:
         os.environ.update(environment(Path(directory)))
