@@ -95,7 +95,12 @@ class RabbitmqPublisher:
             line.connection.drop()
         if waiting.error:
             raise waiting.error
-        return [receipt for receipt in waiting.receipts if receipt is not None]
+        receipts = [receipt for receipt in waiting.receipts if receipt is not None]
+        if all(isinstance(receipt, Refused) for receipt in receipts):
+            # A node that has lost touch with its queues refuses everything, for as long as one
+            # stays with it: the next try goes to whichever host answers first.
+            line.connection.close()
+        return receipts
 
     def _send(self, line: ConfirmingLine, waiting: Batch, batch: Sequence[Outgoing]) -> None:
         # In portions: the broker works on one while the next is encoded.
