@@ -100,7 +100,7 @@ class Storm:
     def start(self, *arguments: str) -> ManageProcess:
         return self.manage(*arguments, env=self.amqp.environment, is_measured=True)
 
-    def go_on(self, number: int = 30, timeout: float = 60) -> None:
+    def go_on(self, number: int = 30, timeout: float = 100) -> None:
         """Return when so many more effects are there."""
         more = Effect.objects.count() + number
         eventually(lambda: Effect.objects.count() >= more, timeout=timeout, message=self.said)
@@ -117,7 +117,7 @@ class Storm:
 
         eventually(is_noticed, timeout=40, message=self.said)
 
-    def end(self, timeout: float = 60) -> None:
+    def end(self, timeout: float = 100) -> None:
         """Stop the load, wait until everything is settled, and see that it is right."""
         self.load.end()
         events = self.load.events
