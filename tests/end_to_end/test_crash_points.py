@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import timedelta
 from pathlib import Path
@@ -82,6 +83,23 @@ def test_a_kill_between_two_steps_leaves_one_effect_or_one_dead_letter(manage, p
     survivor.terminate()
 
     assert survivor.wait() == 0
+    assert_exactly_once(events)
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("point", ["claimed:2", "confirmed:2", "marked"])
+def test_a_kill_between_two_batches_of_a_transaction_is_harmless(manage, point):
+    """The first is marked and not committed while the second is under way."""
+    events = publish_acts()
+    settings = {**json.loads(FAST["EVENTBUS_TEST_SETTINGS"]), "BATCH_SIZE": 2}
+    env = {"EVENTBUS_TEST_SETTINGS": json.dumps(settings)}
+    command = ("consume_events", "--with-relay")
+
+    killed = manage(*command, env=env, kill_at=f"eventbus.relay.{point}", is_measured=False)
+    assert killed.wait() == KILLED
+    manage(*command, env=env, is_measured=False)
+    come_to_rest()
+
     assert_exactly_once(events)
 
 

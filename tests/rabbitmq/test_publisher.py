@@ -165,6 +165,26 @@ def test_a_full_queue_holds_the_row_and_the_healthy_queue_has_one_effect(line, s
     assert effects == {row.message_id: 1 for row in OutboxEvent.objects.all()}
 
 
+def test_a_connection_on_which_everything_was_refused_is_left(line, settings):
+    change_settings(settings, HOLD_WAIT=["10ms", "20ms"])
+    full = f"{conf.namespace}.full"
+    with raw() as channel:
+        channel.queue_declare(full, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+        channel.queue_bind(full, conf.events_exchange, "count.#")
+        publish_many([("count.up", {})] * 2)
+        line.relay.relay_once()
+        assert states() == {"published": 1, "scheduled": 1}
+        partly_refused = line.publisher._line.connection
+        assert partly_refused.is_open
+
+        eventually(lambda: line.relay.relay_once() == 1)
+
+        assert states() == {"published": 1, "scheduled": 1}
+        assert not partly_refused.is_open
+        channel.queue_delete(full)
+    eventually(lambda: (line.relay.relay_once(), states() == {"published": 2})[1])
+
+
 def held():
     return OutboxEvent.objects.filter(state="scheduled")
 
