@@ -143,7 +143,8 @@ def check_event_types(**kwargs: Any) -> Iterator[CheckMessage]:
 
 def check_handlers(**kwargs: Any) -> Iterator[CheckMessage]:
     for each in registry:
-        if any(kind(each.handler) for kind in _NOT_PLAIN):
+        handlers = (each.handler, each.debug_handler)
+        if any(kind(handler) for kind in _NOT_PLAIN for handler in handlers):
             yield Error(
                 f"The handler of {each.name!r} is a coroutine or a generator: calling it does "
                 "not run it.",

@@ -31,6 +31,7 @@ class Meta:
     correlation_id: str = ""
     causation_id: str = ""
     published_at: datetime | None = None
+    is_debug: bool = False
     headers: Mapping[str, Any] = field(default_factory=dict)
 
     @property

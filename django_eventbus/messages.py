@@ -33,6 +33,7 @@ SUBSCRIPTION = "eventbus-subscription"
 VERSION = "eventbus-version"
 KEY = "eventbus-key"
 CAUSATION = "eventbus-causation"
+DEBUG = "eventbus-debug"
 NOT_BEFORE = "eventbus-not-before"
 ROW = "eventbus-row"
 #: Holds, in Base64, the properties that could not be read.
@@ -93,6 +94,10 @@ class Message:
         return tuple({self.type, self.text(ORIGINAL_ROUTING_KEY) or self.routing_key})
 
     @property
+    def is_debug(self) -> bool:
+        return self.headers.get(DEBUG) is True
+
+    @property
     def not_before(self) -> datetime | None:
         return moment(self.number(NOT_BEFORE) / 1000) if self.number(NOT_BEFORE) else None
 
@@ -143,7 +148,8 @@ class Message:
         """Return the message with the bus's own headers only, which can always be sent."""
         texts = {name: self.text(name) for name in _OWN_TEXTS}
         numbers = {name: self.number(name) for name in _OWN_NUMBERS}
-        kept = {name: value for name, value in {**texts, **numbers}.items() if value}
+        own = {**texts, **numbers, DEBUG: self.is_debug}
+        kept = {name: value for name, value in own.items() if value}
         return replace(self, headers=kept)
 
     def _own_headers(self) -> dict[str, Any]:
@@ -183,28 +189,6 @@ def _envelope_problem(message: Message, limit: int) -> str:
     if len(message.body) > limit:
         return f"the body has {len(message.body)} bytes; MAX_BODY_BYTES is {limit}"
     return ""
-
-
-def headers_problem(headers: Mapping[Any, Any]) -> str:
-    """Say what is wrong with a user's headers, or return ""."""
-    for name, value in headers.items():
-        if not isinstance(name, str) or not 0 < len(name.encode(errors="replace")) <= _SHORT:
-            return f"header {name!r} is not a name of at most 255 bytes"
-        if is_reserved(name):
-            return f"header {name!r} is reserved: x-*, eventbus-*, CC and BCC are the bus's own"
-        if not isinstance(value, str | int):
-            return (
-                f"header {name!r} is a {type(value).__name__}; write text, a whole number or a bool"
-            )
-        if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            return f"header {name!r} does not fit 64 bits"
-        if not is_storable(name) or not is_storable(str(value)):
-            return f"header {name!r} holds a NUL or a lone surrogate"
-    return ""
-
-
-def is_reserved(name: str) -> bool:
-    return name.lower().startswith(("x-", "eventbus-")) or name.lower() in ("cc", "bcc")
 
 
 def is_brokers_own(name: str) -> bool:

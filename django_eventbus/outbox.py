@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -15,13 +16,14 @@ from django_eventbus.conf import NAME_LIMIT, conf
 from django_eventbus.durations import Duration, seconds
 from django_eventbus.events import Event, Meta, cause, is_type
 from django_eventbus.exceptions import InvalidEvent, InvalidPayload, NoTransaction
+from django_eventbus.headers import headers_problem
 from django_eventbus.messages import (
     CAUSATION,
+    DEBUG,
     KEY,
     NOT_BEFORE,
     VERSION,
     Message,
-    headers_problem,
     is_storable,
     storable,
     uuid7,
@@ -34,6 +36,17 @@ from django_eventbus.subscriptions import exchange_of
 Publication = Event | tuple[str, Any]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sending:
+    """How something is to be sent, whatever it is."""
+
+    now: datetime
+    due_at: datetime | None
+    headers: Mapping[str, Any]
+    correlation_id: str
+    is_debug: bool
+
+
 def publish(  # noqa: PLR0913
     event: Event | str,
     payload: Any = None,
@@ -43,6 +56,7 @@ def publish(  # noqa: PLR0913
     at: datetime | None = None,
     headers: Mapping[str, Any] | None = None,
     correlation_id: str = "",
+    debug: bool = False,
     using: str = DEFAULT_DB_ALIAS,
 ) -> UUID:
     """
@@ -52,8 +66,7 @@ def publish(  # noqa: PLR0913
     """
     _require_transaction(using)
     publication = (event, payload) if isinstance(event, str) else _typed(event, payload)
-    now = timezone.now()
-    row = _row(publication, key, _due(delay, at, now), headers or {}, correlation_id, now)
+    row = _row(publication, key, _sending(delay, at, headers, correlation_id, debug))
     row.save(using=using, force_insert=True)
     return UUID(row.message_id)
 
@@ -66,6 +79,7 @@ def publish_many(  # noqa: PLR0913
     at: datetime | None = None,
     headers: Mapping[str, Any] | None = None,
     correlation_id: str = "",
+    debug: bool = False,
     using: str = DEFAULT_DB_ALIAS,
 ) -> list[UUID]:
     """
@@ -74,12 +88,8 @@ def publish_many(  # noqa: PLR0913
     *key* may be a function of the event.
     """
     _require_transaction(using)
-    now = timezone.now()
-    due_at = _due(delay, at, now)
-    rows = [
-        _row(each, key(each) if callable(key) else key, due_at, headers or {}, correlation_id, now)
-        for each in events
-    ]
+    sending = _sending(delay, at, headers, correlation_id, debug)
+    rows = [_row(each, key(each) if callable(key) else key, sending) for each in events]
     with transaction.atomic(using=using):
         OutboxEvent.objects.using(using).bulk_create(rows, batch_size=500)
     return [UUID(row.message_id) for row in rows]
@@ -124,21 +134,31 @@ def _typed(event: Event, payload: Any) -> Event:
     return event
 
 
-def _row(
-    publication: object,
-    key: object,
-    due_at: datetime | None,
-    headers: Mapping[str, Any],
+def _sending(
+    delay: Duration | None,
+    at: datetime | None,
+    headers: Mapping[str, Any] | None,
     correlation_id: str,
-    now: datetime,
-) -> OutboxEvent:
+    debug: bool,
+) -> _Sending:
+    now = timezone.now()
+    return _Sending(
+        now=now,
+        due_at=_due(delay, at, now),
+        headers=headers or {},
+        correlation_id=_short("correlation_id", str(correlation_id or "")),
+        is_debug=bool(debug),
+    )
+
+
+def _row(publication: object, key: object, sending: _Sending) -> OutboxEvent:
     event_type, version, payload = _parts(publication)
     because = cause.get()
     causation_id = because.id if because else ""
     key_text = _short("key", "" if key is None else str(key))
     message_id = str(uuid7())
     return OutboxEvent(
-        state=OutboxEvent.State.SCHEDULED if due_at else OutboxEvent.State.READY,
+        state=OutboxEvent.State.SCHEDULED if sending.due_at else OutboxEvent.State.READY,
         message_id=message_id,
         type=event_type,
         version=version,
@@ -150,14 +170,12 @@ def _row(
         key=key_text,
         shard=crc32((key_text or message_id).encode()) % conf.shards,
         body=body_of(payload, conf.max_body_bytes),
-        headers=_headers(headers, version, key_text, causation_id, due_at),
-        correlation_id=_short("correlation_id", str(correlation_id or ""))
-        or _inherited(because)
-        or message_id,
+        headers=_headers(sending, version, key_text, causation_id),
+        correlation_id=sending.correlation_id or _inherited(because) or message_id,
         causation_id=causation_id,
-        sent_at=now,
-        created_at=now,
-        due_at=due_at,
+        sent_at=sending.now,
+        created_at=sending.now,
+        due_at=sending.due_at,
     )
 
 
@@ -212,9 +230,8 @@ def _inherited(because: Meta | None) -> str:
     return storable(because.correlation_id or because.id, NAME_LIMIT) if because else ""
 
 
-def _headers(
-    headers: Mapping[str, Any], version: int, key: str, causation_id: str, due_at: datetime | None
-) -> dict[str, Any]:
+def _headers(sending: _Sending, version: int, key: str, causation_id: str) -> dict[str, Any]:
+    headers, due_at = sending.headers, sending.due_at
     if not isinstance(headers, Mapping):
         raise InvalidEvent(f"headers is a {type(headers).__name__}; write a dict")
     if problem := headers_problem(headers):
@@ -223,6 +240,7 @@ def _headers(
         VERSION: version,
         KEY: key,
         CAUSATION: causation_id,
+        DEBUG: sending.is_debug,
         NOT_BEFORE: int(due_at.timestamp() * 1000) if due_at else 0,
     }
     return {**headers, **{name: value for name, value in own.items() if value}}

@@ -1,11 +1,10 @@
-"""@subscribe, the registry of subscriptions, and how topic patterns match."""
+"""@subscribe, and the registry of subscriptions."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, TypeVar
 
 from django.db import DEFAULT_DB_ALIAS
@@ -14,6 +13,7 @@ from django_eventbus.conf import conf, count, delays, wait
 from django_eventbus.durations import Duration, seconds
 from django_eventbus.events import Event, Meta, ReceivedEvent
 from django_eventbus.messages import CAUSATION, KEY, Message
+from django_eventbus.patterns import matches
 from django_eventbus.retries import Errors, Predicate, RetryPolicy
 
 Handler = Callable[[Any], object]
@@ -43,6 +43,7 @@ class Subscription:
     timeout: float | None = None
     on_retry: Hook | None = None
     on_parked: Hook | None = None
+    debug_handler: Handler | None = None
     atomic: bool = True
     using: str = DEFAULT_DB_ALIAS
 
@@ -77,7 +78,8 @@ class Subscription:
 
     def handle(self, event: Event | ReceivedEvent) -> None:
         """Call the handler, and see that it has done its work."""
-        _refuse_unfinished(self.handler(event))
+        handler = (event.meta.is_debug and self.debug_handler) or self.handler
+        _refuse_unfinished(handler(event))
 
     def event(self, message: Message, payload: Any) -> Event | ReceivedEvent:
         """Build what the handler is given, or raise Unreadable."""
@@ -125,6 +127,7 @@ def meta_of(message: Message, *, queue: str, subscription: Subscription | None) 
         correlation_id=message.correlation_id,
         causation_id=message.text(CAUSATION),
         published_at=message.sent_at,
+        is_debug=message.is_debug,
         headers=dict(message.headers),
     )
 
@@ -182,6 +185,7 @@ def subscribe(  # noqa: PLR0913
     timeout: Duration | None = None,
     on_retry: Hook | None = None,
     on_parked: Hook | None = None,
+    debug_handler: Handler | None = None,
     atomic: bool = True,
     using: str = DEFAULT_DB_ALIAS,
 ) -> Callable[[H], H]:
@@ -207,6 +211,7 @@ def subscribe(  # noqa: PLR0913
                 timeout=None if timeout is None else wait(timeout),
                 on_retry=on_retry,
                 on_parked=on_parked,
+                debug_handler=debug_handler,
                 atomic=atomic,
                 using=using,
             )
@@ -257,35 +262,3 @@ def exchange_of(topic: str) -> str:
     templates = (each for route, each in conf.routes.items() if matches(route, topic))
     template = next(templates, "")
     return conf.filled(template) if template else conf.events_exchange
-
-
-def matches(pattern: str, key: str) -> bool:
-    """Whether a RabbitMQ topic exchange would route *key* through a binding of *pattern*."""
-    return _matches(_words(pattern), _words(key))
-
-
-def _words(topic: str) -> tuple[str, ...]:
-    # RabbitMQ: the empty key has no words, but "a." has two.
-    return tuple(topic.split(".")) if topic else ()
-
-
-@lru_cache(maxsize=4096)
-def _matches(pattern: tuple[str, ...], words: tuple[str, ...]) -> bool:
-    reached = _past_hashes(pattern, {0})
-    for word in words:
-        stepped = {
-            place if pattern[place] == "#" else place + 1
-            for place in reached
-            if place < len(pattern) and pattern[place] in ("#", "*", word)
-        }
-        reached = _past_hashes(pattern, stepped)
-    return len(pattern) in reached
-
-
-def _past_hashes(pattern: tuple[str, ...], places: set[int]) -> set[int]:
-    reached = set(places)
-    for place in sorted(places):
-        while place < len(pattern) and pattern[place] == "#":
-            place += 1
-            reached.add(place)
-    return reached

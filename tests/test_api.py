@@ -101,7 +101,7 @@ def test_an_app_that_is_loaded_before_ours_can_import_publish_in_its_models():
 
 
 def test_publish_takes_what_its_documentation_says():
-    options = ["key", "delay", "at", "headers", "correlation_id", "using"]
+    options = ["key", "delay", "at", "headers", "correlation_id", "debug", "using"]
 
     assert list(signature(django_eventbus.publish).parameters) == ["event", "payload", *options]
     assert list(signature(django_eventbus.publish_many).parameters) == ["events", *options]
@@ -110,7 +110,8 @@ def test_publish_takes_what_its_documentation_says():
 def test_subscribe_takes_what_its_documentation_says():
     assert list(signature(django_eventbus.subscribe).parameters) == [
         "pattern", "queue", "name", "aliases", "retry", "tries", "retry_on", "park_on", "skip_on",
-        "retry_for", "retry_client_errors", "timeout", "on_retry", "on_parked", "atomic", "using",
+        "retry_for", "retry_client_errors", "timeout", "on_retry", "on_parked",
+        "debug_handler", "atomic", "using",
     ]  # fmt: skip
 
 

@@ -309,3 +309,9 @@ def test_a_handler_that_a_call_does_not_run_is_an_error(no_subscriptions, handle
     subscribe("order.placed", name="lazy")(handler)
 
     assert "Write it with def" in found()["eventbus.E011"].hint
+
+
+def test_a_debug_handler_that_a_call_does_not_run_is_an_error(no_subscriptions):
+    subscribe("order.placed", name="lazy", debug_handler=coroutine)(lambda event: None)
+
+    assert "eventbus.E011" in found()

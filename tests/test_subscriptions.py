@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from django_eventbus import Event, subscribe
 from django_eventbus.messages import Message
-from django_eventbus.subscriptions import default_policy, matches, policy_for, registry
+from django_eventbus.patterns import matches
+from django_eventbus.subscriptions import default_policy, policy_for, registry
 
 
 class OrderPlaced(Event, type="order.placed"):

@@ -8,7 +8,7 @@ import pika
 import pytest
 
 from django_eventbus.messages import uuid7
-from django_eventbus.subscriptions import matches
+from django_eventbus.patterns import matches
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.sqlite]
 

@@ -13,7 +13,7 @@ from django_eventbus.durations import label
 from django_eventbus.findings import Finding, error, unchecked, warning
 from django_eventbus.models import Binding, QueuedMessage
 from django_eventbus.outages import proven
-from django_eventbus.subscriptions import matches
+from django_eventbus.patterns import matches
 from django_eventbus.transports.contract import QueueSpec
 
 #: A consumer that works takes what is due within seconds.

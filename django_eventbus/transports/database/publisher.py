@@ -12,7 +12,7 @@ from django.utils import timezone
 from django_eventbus.messages import Message
 from django_eventbus.models import Binding, QueuedMessage
 from django_eventbus.outages import proven
-from django_eventbus.subscriptions import matches
+from django_eventbus.patterns import matches
 from django_eventbus.transports.contract import (
     Confirmed,
     Outgoing,

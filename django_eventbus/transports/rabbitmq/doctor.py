@@ -8,7 +8,7 @@ from typing import Any
 
 from django_eventbus.conf import conf
 from django_eventbus.findings import Finding, error, unchecked, warning
-from django_eventbus.subscriptions import matches
+from django_eventbus.patterns import matches
 from django_eventbus.transports.rabbitmq.examining import Facts, ResourceFacts
 from django_eventbus.transports.rabbitmq.management_api import ManagementFacts
 from django_eventbus.transports.rabbitmq.topology import Queue, dead_letter_queue
