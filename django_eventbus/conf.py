@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from django.conf import settings
 
-from django_eventbus import naming
+from django_eventbus import codes, naming
 from django_eventbus.durations import seconds
 from django_eventbus.exceptions import BadSetting
 
@@ -180,6 +180,7 @@ class Conf:
     defer_limit = Setting(wait, "7d")
     redrive_tries = Setting(count, 1)
     redrive_timeout = Setting(wait, "1h")
+    log_levels = Setting(codes.levels, {})
 
     @property
     def given(self) -> dict[str, Any]:

@@ -270,10 +270,11 @@ def _announce(delivery: Delivery, settlement: Settlement) -> None:
         case Duplicate(state=state):
             announce(event_repeated, Consumer, meta=meta, state=state)
         case Skipped(reason=reason):
-            announce(event_skipped, Consumer, meta=meta, reason=reason)
+            announce(event_skipped, Consumer, meta=meta, reason=reason, error=error)
         case Retry(delay=delay):
             announce(event_retried, Consumer, meta=meta, error=error, delay=delay)
         case Defer(until=until):
             announce(event_deferred, Consumer, meta=meta, until=until)
         case Park(kind=kind, reason=reason):
-            announce(event_parked, Consumer, meta=meta, kind=kind, reason=reason)
+            details = {"kind": kind, "reason": reason, "error": error}
+            announce(event_parked, Consumer, meta=meta, **details)

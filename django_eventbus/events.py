@@ -30,6 +30,7 @@ class Meta:
     key: str = ""
     correlation_id: str = ""
     causation_id: str = ""
+    routing_key: str = ""
     published_at: datetime | None = None
     is_debug: bool = False
     headers: Mapping[str, Any] = field(default_factory=dict)

@@ -91,7 +91,12 @@ class Message:
     @property
     def topics(self) -> tuple[str, ...]:
         """What patterns are matched with: its type, and the key it was first published with."""
-        return tuple({self.type, self.text(ORIGINAL_ROUTING_KEY) or self.routing_key})
+        return tuple({self.type, self.first_routing_key})
+
+    @property
+    def first_routing_key(self) -> str:
+        """The key that it was first published with, whatever brought it here."""
+        return self.text(ORIGINAL_ROUTING_KEY) or self.routing_key
 
     @property
     def is_debug(self) -> bool:

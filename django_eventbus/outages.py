@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 import time
@@ -15,8 +14,6 @@ from django.db import Error, InterfaceError, OperationalError, connections
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import DatabaseUnavailable, Unavailable
 from django_eventbus.signals import announce, outage
-
-logger = logging.getLogger(__name__)
 
 #: Serialization failure and deadlock: PostgreSQL undid the work and asks for it to be run again.
 _RUN_AGAIN = ("40001", "40P01")
@@ -102,16 +99,14 @@ class OutageWatch:
             if self._since is not None:
                 return
             self._since, self._kind = time.monotonic(), error.kind
-        logger.error("Outage: %s Waiting for it to end.", error)
-        announce(outage, self.sender, kind=error.kind, over=False, seconds=0.0)
+        announce(outage, self.sender, kind=error.kind, over=False, seconds=0.0, error=error)
 
     def end(self) -> None:
         with self._lock:
             if self._since is None:
                 return
             seconds, self._since = time.monotonic() - self._since, None
-        logger.warning("The outage is over after %.1f s.", seconds)
-        announce(outage, self.sender, kind=self._kind, over=True, seconds=seconds)
+        announce(outage, self.sender, kind=self._kind, over=True, seconds=seconds, error=None)
 
     def repeat(self, work: Callable[[], None], stop: threading.Event) -> None:
         """Call *work* again and again until *stop*, through outages."""

@@ -21,17 +21,17 @@ event_failed = Signal()
 event_handled = Signal()
 #: Consumer: the inbox knew it already. Arguments: meta, state.
 event_repeated = Signal()
-#: Consumer. Arguments: meta, reason.
+#: Consumer. Arguments: meta, reason, error (None unless one was raised).
 event_skipped = Signal()
 #: Consumer: a failed attempt that will be tried again. Arguments: meta, error, delay.
 event_retried = Signal()
 #: Consumer: too early, comes back without an attempt counted. Arguments: meta, until.
 event_deferred = Signal()
-#: Consumer: put aside as a dead letter. Arguments: meta, kind, reason.
+#: Consumer: put aside as a dead letter. Arguments: meta, kind, reason, error.
 event_parked = Signal()
 #: A dead letter was sent back. Arguments: dead_letter.
 event_redriven = Signal()
-#: Relay or consumer lost or regained a server. Arguments: kind, over (bool), seconds.
+#: Relay or consumer lost or regained a server. Arguments: kind, over (bool), seconds, error.
 outage = Signal()
 
 

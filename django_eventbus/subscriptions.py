@@ -126,6 +126,7 @@ def meta_of(message: Message, *, queue: str, subscription: Subscription | None) 
         key=message.text(KEY),
         correlation_id=message.correlation_id,
         causation_id=message.text(CAUSATION),
+        routing_key=message.first_routing_key,
         published_at=message.sent_at,
         is_debug=message.is_debug,
         headers=dict(message.headers),

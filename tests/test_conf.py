@@ -140,6 +140,7 @@ WRONG = {
     "DEFER_LIMIT": [0, "1000000d"],
     "REDRIVE_TRIES": [0],
     "REDRIVE_TIMEOUT": [0],
+    "LOG_LEVELS": ["INFO", [], {"EVENT_HANDLED": "LOUD"}, {"HANDLED": "INFO"}],
 }
 
 

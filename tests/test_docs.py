@@ -23,6 +23,7 @@ from django.dispatch import Signal
 
 import django_eventbus
 from django_eventbus import Meta, exceptions, messages, models, signals
+from django_eventbus.codes import FIELDS, LINES
 from django_eventbus.conf import SETTINGS
 from django_eventbus.naming import TEMPLATES
 from tests.helpers import eventually
@@ -305,6 +306,14 @@ def test_every_log_line_is_documented():
     page = DOCS / "how-to/monitor.md"
 
     assert sorted(first_column(page, "Log lines")) == sorted(logged())
+
+
+def test_the_table_of_codes_is_the_code_s():
+    page = DOCS / "reference/logs.md"
+    table = [[cell.strip("`") for cell in row] for row in rows(page, "Codes")]
+
+    assert table == [[code, each.level, each.logger, each.text] for code, each in LINES.items()]
+    assert first_column(page, "Fields") == list(FIELDS)
 
 
 def test_every_symptom_is_something_that_the_code_says():

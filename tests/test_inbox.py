@@ -792,7 +792,7 @@ def test_whatever_a_handler_raises_is_its_failure_and_never_an_outage(bus, raise
 
 @pytest.mark.postgres
 def test_what_a_sibling_settled_is_announced_although_another_is_busy(bus, caplog):
-    caplog.set_level("INFO", "django_eventbus")
+    caplog.set_level("DEBUG", "django_eventbus")
     message = bus.put()
     bus.subscribe("order.*", name="first")(leave_effect)
     bus.subscribe("order.*", name="second")(leave_effect)

@@ -9,7 +9,10 @@ import pytest
 from django.utils import timezone
 
 from django_eventbus import GiveUp, RetryLater, Skip, TooEarly, publish, publish_many, signals
+from django_eventbus.conf import conf
+from django_eventbus.exceptions import BrokerUnavailable
 from django_eventbus.models import DeadLetter, OutboxEvent
+from django_eventbus.outages import OutageWatch
 from django_eventbus.redrive import redrive
 from django_eventbus.relay import Relay
 from django_eventbus.signals import announce
@@ -23,9 +26,9 @@ def lines(caplog):
     """The records of our loggers."""
     caplog.set_level(logging.DEBUG, logger="django_eventbus")
 
-    def lines(action: str = "") -> list[logging.LogRecord]:
+    def lines(code: str = "") -> list[logging.LogRecord]:
         ours = [each for each in caplog.records if each.name.startswith("django_eventbus")]
-        return [each for each in ours if getattr(each, "action", "") == action or not action]
+        return [each for each in ours if getattr(each, "code", "") == code or not code]
 
     return lines
 
@@ -53,27 +56,35 @@ def test_a_published_and_handled_event_is_a_line_each(bus, lines):
     def charge(event):
         """Succeed."""
 
-    made = publish("order.placed")
+    made = publish("order.placed", correlation_id="c1")
     bus.relay()
     bus.consume()
 
     published, handled = lines()
     assert published.getMessage() == f"Published order.placed {made}."
+    assert (published.levelname, handled.levelname) == ("DEBUG", "DEBUG")
     assert fields(published) == {
-        "action": "published",
+        "code": "EVENT_PUBLISHED",
         "event_id": str(made),
         "event_type": "order.placed",
+        "queue": "",
+        "subscription": "",
+        "routing_key": "order.placed",
+        "correlation_id": "c1",
     }
     assert handled.getMessage().startswith(f"Handled order.placed {made} by charge in 0.")
     duration = fields(handled).pop("duration_ms")
     assert 0 <= duration < 10_000
     assert fields(handled) == {
-        "action": "handled",
+        "code": "EVENT_HANDLED",
         "event_id": str(made),
         "event_type": "order.placed",
         "queue": "shop.shop-tests",
         "subscription": "charge",
+        "routing_key": "order.placed",
+        "correlation_id": "c1",
         "attempt": 1,
+        "error_type": "",
         "duration_ms": duration,
     }
 
@@ -84,7 +95,7 @@ def test_an_unroutable_event_is_a_warning(bus, lines):
     bus.relay()
 
     record = line(lines())
-    assert (record.levelname, record.action) == ("WARNING", "unroutable")
+    assert (record.levelname, record.code) == ("WARNING", "EVENT_UNROUTABLE")
     assert record.getMessage() == f"Unroutable: no queue is bound to take order.placed {made}."
 
 
@@ -93,42 +104,44 @@ def test_an_event_that_the_broker_will_never_take_is_an_error(db, lines):
 
     announce(signals.event_failed, Relay, row=row, reason="too\nlarge")
 
-    record = line(lines("failed"))
+    record = line(lines("EVENT_FAILED"))
     assert record.levelname == "ERROR"
     assert record.getMessage() == r"Failed to publish order.placed 1: 'too\nlarge'"
 
 
-def test_a_retry_is_a_warning_with_its_delay_attempt_and_kind_of_error(bus, lines):
+def test_a_retry_is_an_error_with_its_delay_attempt_and_kind_of_error(bus, lines):
     made = failing(bus, ValueError(SECRET))
     bus.relay()
 
     bus.consume()
 
-    record = line(lines("retried"))
-    assert (record.levelname, record.attempt) == ("WARNING", 1)
+    record = line(lines("EVENT_RETRIED"))
+    assert (record.levelname, record.attempt, record.error_type) == ("ERROR", 1, "ValueError")
     assert record.getMessage() == (
         f"Retrying order.placed {made} by charge in 5m: attempt 1 of 2 raised ValueError."
     )
 
 
-def test_a_parked_event_is_an_error_with_its_kind(bus, lines):
+def test_a_parked_event_is_critical_with_its_kind(bus, lines):
     made = failing(bus, GiveUp(SECRET))
     bus.relay()
 
     bus.consume()
 
-    record = line(lines("parked"))
-    assert record.levelname == "ERROR"
+    record = line(lines("EVENT_PARKED"))
+    assert (record.levelname, record.kind, record.error_type) == ("CRITICAL", "given_up", "GiveUp")
     assert record.getMessage() == f"Parked order.placed {made} by charge on attempt 1: given_up."
 
 
-def test_a_skipped_event_is_a_line(bus, lines):
+def test_a_skipped_event_is_a_warning(bus, lines):
     made = failing(bus, Skip(SECRET))
     bus.relay()
 
     bus.consume()
 
-    assert line(lines("skipped")).getMessage() == f"Skipped order.placed {made} by charge."
+    record = line(lines("EVENT_SKIPPED"))
+    assert (record.levelname, record.error_type) == ("WARNING", "Skip")
+    assert record.getMessage() == f"Skipped order.placed {made} by charge."
 
 
 def test_a_deferred_event_is_a_line_with_its_time(bus, lines, caplog):
@@ -138,7 +151,7 @@ def test_a_deferred_event_is_a_line_with_its_time(bus, lines, caplog):
 
     bus.consume()
 
-    message = line(lines("deferred")).getMessage()
+    message = line(lines("EVENT_DEFERRED")).getMessage()
     assert message == f"Deferred order.placed {made} by charge until {until.isoformat()}."
     assert SECRET not in caplog.text
 
@@ -153,7 +166,7 @@ def test_a_repeated_message_is_a_line_with_what_is_recorded(bus, lines):
     bus.put(message)
     bus.consume()
 
-    record = line(lines("repeated"))
+    record = line(lines("EVENT_REPEATED"))
     assert record.getMessage() == f"Repeated order.placed {message.id}: charge has it as handled."
 
 
@@ -162,7 +175,9 @@ def test_what_reached_no_subscription_is_named_by_its_queue(bus, lines):
 
     bus.consume()
 
-    assert "by shop.shop-tests on attempt 1: undecodable" in line(lines("parked")).getMessage()
+    assert (
+        "by shop.shop-tests on attempt 1: undecodable" in line(lines("EVENT_PARKED")).getMessage()
+    )
 
 
 def test_a_redrive_is_a_line_with_its_round(bus, lines):
@@ -171,12 +186,17 @@ def test_a_redrive_is_a_line_with_its_round(bus, lines):
 
     redrive([DeadLetter.objects.get().pk], by=SECRET, using="default")
 
-    record = line(lines("redriven"))
+    record = line(lines("EVENT_REDRIVEN"))
     assert record.getMessage() == f"Re-driving order.placed {made} to charge, round 1."
     assert fields(record) == {
-        "action": "redriven",
+        "code": "EVENT_REDRIVEN",
         "event_id": str(made),
         "event_type": "order.placed",
+        "queue": "shop.shop-tests",
+        "subscription": "charge",
+        "routing_key": "order.placed",
+        "correlation_id": str(made),
+        "error_type": "GiveUp",
     }
 
 
@@ -206,8 +226,8 @@ def test_no_line_ever_holds_a_payload_or_the_words_of_an_error(bus, lines, caplo
     for record in lines():
         assert SECRET not in str(vars(record)) + record.getMessage()
     assert SECRET not in caplog.text
-    actions = {each.action for each in lines()}
-    assert actions == {"published", "retried", "parked", "skipped", "redriven"}
+    told = ("PUBLISHED", "RETRIED", "PARKED", "SKIPPED", "REDRIVEN")
+    assert {each.code for each in lines()} == {f"EVENT_{each}" for each in told}
 
 
 FORGED = ["a\nERROR all is lost", "a\x1b[31m", "a\u2028b", "a\x00", "\ud800"]
@@ -221,10 +241,11 @@ def test_a_strangers_type_or_id_cannot_forge_a_line(bus, lines):
     redrive(DeadLetter.objects.values_list("pk", flat=True), by="me", using="default")
     bus.drain()
 
-    assert {each.action for each in lines()} == {"retried", "parked", "redriven", "published"}
+    told = ("RETRIED", "PARKED", "REDRIVEN", "PUBLISHED")
+    assert {each.code for each in lines()} == {f"EVENT_{each}" for each in told}
     for record in lines():
         assert record.getMessage().isprintable()
-        assert (record.event_type + record.event_id).isprintable()
+        assert "".join(str(each) for each in fields(record).values()).isprintable()
 
 
 def test_a_receiver_that_raises_changes_nothing(bus, lines):
@@ -242,4 +263,56 @@ def test_a_receiver_that_raises_changes_nothing(bus, lines):
     finally:
         signals.event_handled.disconnect(broken)
 
-    assert line(lines("handled"))
+    assert line(lines("EVENT_HANDLED"))
+
+
+def test_the_level_of_each_code_is_a_setting(bus, lines, settings):
+    settings.EVENTBUS = {**settings.EVENTBUS, "LOG_LEVELS": {"EVENT_RETRIED": "INFO"}}
+    failing(bus, ValueError())
+    bus.drain()
+
+    levels = {each.code: each.levelname for each in lines()}
+    assert levels["EVENT_RETRIED"] == "INFO"
+    assert levels["EVENT_PARKED"] == "CRITICAL"
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"EVENT_HANDELD": "INFO"}, "'EVENT_HANDELD' is none of EVENT_PUBLISHED"),
+        ({"EVENT_HANDLED": "LOUD"}, "'LOUD' is none of DEBUG"),
+        ({"EVENT_HANDLED": ["INFO"]}, "is none of DEBUG"),
+        ({("a",): "INFO"}, "is none of EVENT_PUBLISHED"),
+        (["EVENT_HANDLED"], "is no dict of levels by code"),
+        ("INFO", "is no dict of levels by code"),
+    ],
+)
+def test_a_level_or_a_code_that_does_not_exist_is_named(settings, given, problem):
+    settings.EVENTBUS = {**settings.EVENTBUS, "LOG_LEVELS": given}
+
+    (found,) = conf.problems()
+
+    assert problem in str(found)
+
+
+def test_a_line_that_nobody_sees_is_not_described(bus, caplog):
+    caplog.set_level(logging.INFO, logger="django_eventbus")
+    row = OutboxEvent(type="order.placed")
+    # To describe it would fail.
+    row.message_id = None
+
+    ((_, result),) = signals.event_published.send_robust(Relay, row=row)
+
+    assert result is None
+    assert not caplog.records
+
+
+def test_an_outage_is_a_line_at_each_end_with_its_kind(lines):
+    watch = OutageWatch(None)
+    watch.begin(BrokerUnavailable("The broker is gone.", kind="io"))
+    watch.end()
+
+    began, ended = lines()
+    assert (began.code, began.levelname, began.kind) == ("OUTAGE_BEGAN", "ERROR", "io")
+    assert (began.error_type, ended.kind) == ("BrokerUnavailable", "io")
+    assert (ended.code, ended.levelname) == ("OUTAGE_ENDED", "WARNING")

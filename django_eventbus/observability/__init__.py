@@ -1,1 +1,1 @@
-"""Receivers of our own signals: logs."""
+"""Receivers of our own signals: logs; and how to write them as JSON."""

@@ -10,14 +10,17 @@ from typing import Any
 from django.dispatch import Signal
 
 from django_eventbus import signals
+from django_eventbus.codes import LINES
+from django_eventbus.conf import conf
 from django_eventbus.durations import label
 from django_eventbus.events import Meta
+from django_eventbus.exceptions import Unavailable
 from django_eventbus.models import DeadLetter, OutboxEvent
 from django_eventbus.models.carried_message import CarriedMessage
 
-relay = logging.getLogger("django_eventbus.relay")
-consumer = logging.getLogger("django_eventbus.consumer")
-redrive = logging.getLogger("django_eventbus.redrive")
+_loggers = {
+    code: logging.getLogger(f"django_eventbus.{each.logger}") for code, each in LINES.items()
+}
 
 
 def connect() -> None:
@@ -26,84 +29,71 @@ def connect() -> None:
         signal.connect(receiver, dispatch_uid=f"django_eventbus.{receiver.__name__}")
 
 
-def log_published(row: OutboxEvent, **kwargs: Any) -> None:
+def is_seen(code: str) -> bool:
+    """Whether a line of *code* would be shown to anyone."""
     # Asked first: thousands a second would be described for nobody.
-    if not relay.isEnabledFor(logging.INFO):
-        return
-    relay.info("Published %s %s.", *_row_names(row), extra=_of_row(row, "published"))
+    return _loggers[code].isEnabledFor(conf.log_levels[code])
+
+
+def say(code: str, *values: object, **extra: object) -> None:
+    """Write the line of *code*, with its code and *extra* as fields."""
+    fields = {"code": code, **extra}
+    _loggers[code].log(conf.log_levels[code], LINES[code].text, *values, extra=fields)
+
+
+def log_published(row: OutboxEvent, **kwargs: Any) -> None:
+    if is_seen("EVENT_PUBLISHED"):
+        say("EVENT_PUBLISHED", *_row_names(row), **_of_row(row))
 
 
 def log_unroutable(row: OutboxEvent, **kwargs: Any) -> None:
-    relay.warning(
-        "Unroutable: no queue is bound to take %s %s.",
-        *_row_names(row),
-        extra=_of_row(row, "unroutable"),
-    )
+    say("EVENT_UNROUTABLE", *_row_names(row), **_of_row(row))
 
 
 def log_failed(row: OutboxEvent, reason: str, **kwargs: Any) -> None:
-    relay.error(
-        "Failed to publish %s %s: %s",
-        *_row_names(row),
-        _line(reason),
-        extra=_of_row(row, "failed"),
-    )
+    say("EVENT_FAILED", *_row_names(row), _line(reason), **_of_row(row))
 
 
 def log_handled(meta: Meta, seconds: float, **kwargs: Any) -> None:
-    extra = _of(meta, "handled", duration_ms=round(seconds * 1000))
-    consumer.info("Handled %s %s by %s in %.3f s.", *_names(meta), seconds, extra=extra)
+    if is_seen("EVENT_HANDLED"):
+        duration = round(seconds * 1000)
+        say("EVENT_HANDLED", *_names(meta), seconds, **_of(meta), duration_ms=duration)
 
 
 def log_repeated(meta: Meta, state: str, **kwargs: Any) -> None:
-    consumer.info(
-        "Repeated %s %s: %s has it as %s.", *_names(meta), state, extra=_of(meta, "repeated")
-    )
+    say("EVENT_REPEATED", *_names(meta), state, **_of(meta))
 
 
-def log_skipped(meta: Meta, **kwargs: Any) -> None:
-    consumer.info("Skipped %s %s by %s.", *_names(meta), extra=_of(meta, "skipped"))
+def log_skipped(meta: Meta, error: BaseException | None, **kwargs: Any) -> None:
+    say("EVENT_SKIPPED", *_names(meta), **_of(meta, error))
 
 
 def log_retried(meta: Meta, error: BaseException, delay: float, **kwargs: Any) -> None:
-    consumer.warning(
-        "Retrying %s %s by %s in %s: attempt %d of %d raised %s.",
-        *_names(meta),
-        label(delay),
-        meta.attempt,
-        meta.tries,
-        type(error).__name__,
-        extra=_of(meta, "retried"),
-    )
+    details = (label(delay), meta.attempt, meta.tries, _kind(error))
+    say("EVENT_RETRIED", *_names(meta), *details, **_of(meta, error))
 
 
 def log_deferred(meta: Meta, until: datetime, **kwargs: Any) -> None:
-    consumer.info(
-        "Deferred %s %s by %s until %s.",
-        *_names(meta),
-        until.isoformat(),
-        extra=_of(meta, "deferred"),
-    )
+    say("EVENT_DEFERRED", *_names(meta), until.isoformat(), **_of(meta))
 
 
-def log_parked(meta: Meta, kind: str, **kwargs: Any) -> None:
-    consumer.error(
-        "Parked %s %s by %s on attempt %d: %s.",
-        *_names(meta),
-        meta.attempt,
-        kind,
-        extra=_of(meta, "parked"),
-    )
+def log_parked(meta: Meta, kind: str, error: BaseException | None, **kwargs: Any) -> None:
+    say("EVENT_PARKED", *_names(meta), meta.attempt, kind, **_of(meta, error), kind=kind)
 
 
 def log_redriven(dead_letter: DeadLetter, **kwargs: Any) -> None:
-    redrive.info(
-        "Re-driving %s %s to %s, round %d.",
-        *_row_names(dead_letter),
-        _line(dead_letter.subscription or dead_letter.queue),
-        dead_letter.round,
-        extra=_of_row(dead_letter, "redriven"),
-    )
+    target = _line(dead_letter.subscription or dead_letter.queue)
+    extra = {**_of_row(dead_letter), "error_type": _line(dead_letter.error_type)}
+    say("EVENT_REDRIVEN", *_row_names(dead_letter), target, dead_letter.round, **extra)
+
+
+def log_outage(
+    kind: str, over: bool, seconds: float, error: Unavailable | None = None, **kwargs: Any
+) -> None:
+    if over:
+        say("OUTAGE_ENDED", seconds, kind=kind, duration_ms=round(seconds * 1000))
+    else:
+        say("OUTAGE_BEGAN", error, kind=kind, error_type=_kind(error))
 
 
 def _names(meta: Meta) -> tuple[str, str, str]:
@@ -119,20 +109,32 @@ def _line(text: str) -> str:
     return text[:255] if text.isprintable() else ascii(text[:255])
 
 
-def _of(meta: Meta, action: str, **more: Any) -> dict[str, Any]:
+def _kind(error: BaseException | None) -> str:
+    return _line(type(error).__name__) if error else ""
+
+
+def _of(meta: Meta, error: BaseException | None = None) -> dict[str, Any]:
     return {
-        "action": action,
         "event_id": _line(meta.id),
         "event_type": _line(meta.type),
         "queue": meta.queue,
         "subscription": _line(meta.subscription),
+        "routing_key": _line(meta.routing_key),
+        "correlation_id": _line(meta.correlation_id),
         "attempt": meta.attempt,
-        **more,
+        "error_type": _kind(error),
     }
 
 
-def _of_row(row: CarriedMessage, action: str) -> dict[str, Any]:
-    return {"action": action, "event_id": _line(row.message_id), "event_type": _line(row.type)}
+def _of_row(row: OutboxEvent | DeadLetter) -> dict[str, Any]:
+    return {
+        "event_id": _line(row.message_id),
+        "event_type": _line(row.type),
+        "queue": row.queue,
+        "subscription": _line(row.subscription),
+        "routing_key": _line(row.routing_key),
+        "correlation_id": _line(row.correlation_id),
+    }
 
 
 _RECEIVERS: dict[Signal, Callable[..., None]] = {
@@ -146,4 +148,5 @@ _RECEIVERS: dict[Signal, Callable[..., None]] = {
     signals.event_deferred: log_deferred,
     signals.event_parked: log_parked,
     signals.event_redriven: log_redriven,
+    signals.outage: log_outage,
 }

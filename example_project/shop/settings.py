@@ -53,4 +53,4 @@ EVENTBUS = {
 }
 LOGGING = {"version": 1, "disable_existing_loggers": False,
            "handlers": {"console": {"class": "logging.StreamHandler"}},
-           "loggers": {"django_eventbus": {"handlers": ["console"], "level": "INFO"}}}  # fmt: skip
+           "loggers": {"django_eventbus": {"handlers": ["console"], "level": "DEBUG"}}}  # fmt: skip

@@ -1,0 +1,59 @@
+"""Log records as JSON, one object per line. Loaded with LOGGING, before any app."""
+
+from __future__ import annotations
+
+import json
+import logging
+import traceback
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from types import TracebackType
+
+from django_eventbus.codes import FIELDS
+
+
+class JsonFormatter(logging.Formatter):
+    """
+    Format a record as one JSON object: time, level, logger, message, and the bus's own fields.
+
+    Other fields of a record are left out, since anything may stand in them: name those of your
+    own in *fields*. Of an exception, the types and the places are told, never its words.
+    """
+
+    def __init__(self, fields: Iterable[str] = ()) -> None:
+        super().__init__()
+        self.fields = (*FIELDS, *fields)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as a line without its line break."""
+        told = {name: getattr(record, name) for name in self.fields if hasattr(record, name)}
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            **told,
+        }
+        if record.exc_info and record.exc_info[1]:
+            line["exceptions"] = [_exception(each) for each in _chain(record.exc_info[1])]
+        return json.dumps(line, default=str)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield *error* and what led to it, the first cause last."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _exception(error: BaseException) -> dict[str, object]:
+    kind = type(error)
+    return {"type": f"{kind.__module__}.{kind.__qualname__}", "stack": _places(error.__traceback__)}
+
+
+def _places(found: TracebackType | None) -> list[str]:
+    # Not the source lines: a literal in one of them may be a secret.
+    frames = traceback.StackSummary.extract(traceback.walk_tb(found), lookup_lines=False)
+    return [f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames]
