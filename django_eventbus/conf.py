@@ -136,6 +136,15 @@ def text(value: object) -> str:
     return value
 
 
+def rules(value: object) -> tuple[str, ...]:
+    """Accept a list of keys and paths."""
+    if not isinstance(value, list | tuple) or not all(
+        each and isinstance(each, str) for each in value
+    ):
+        raise TypeError("is no list of keys and paths such as ['password', 'payload.card.number']")
+    return tuple(value)
+
+
 def tls_files(value: object) -> dict[str, Any]:
     """Accept the files of a TLS connection, by name."""
     if not isinstance(value, dict) or set(value) - {"CA", "CERTIFICATE", "KEY", "VERIFY"}:
@@ -181,6 +190,7 @@ class Conf:
     redrive_tries = Setting(count, 1)
     redrive_timeout = Setting(wait, "1h")
     log_levels = Setting(codes.levels, {})
+    redact = Setting(rules, ("password", "secret", "token", "api_key", "authorization", "cookie"))
 
     @property
     def given(self) -> dict[str, Any]:

@@ -141,6 +141,7 @@ WRONG = {
     "REDRIVE_TRIES": [0],
     "REDRIVE_TIMEOUT": [0],
     "LOG_LEVELS": ["INFO", [], {"EVENT_HANDLED": "LOUD"}, {"HANDLED": "INFO"}],
+    "REDACT": ["password", [""], [1]],
 }
 
 

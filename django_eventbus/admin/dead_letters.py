@@ -20,6 +20,7 @@ from django_eventbus.admin.read_only import (
     TypeFilter,
     ago,
 )
+from django_eventbus.admin.timelines import timeline_of
 from django_eventbus.models import DeadLetter
 
 
@@ -46,15 +47,24 @@ class DeadLetterAdmin(CarriedMessageAdmin):
             {"fields": ("error_type", "whole_error", "whole_traceback", "host", "parked_at")},
         ),
         (
-            gettext_lazy("What was done"),
-            {"fields": ("created_at", "redriven_at", "redriven_by", "closed_at", "note")},
-        ),
-        (
             gettext_lazy("Message"),
             {"fields": (*MESSAGE_FIELDS, "fingerprint")},
         ),
+        (
+            gettext_lazy("What was done"),
+            {
+                "classes": ["collapse"],
+                "fields": ("created_at", "redriven_at", "redriven_by", "closed_at", "note"),
+            },
+        ),
     )
     readonly_fields = (*CarriedMessageAdmin.readonly_fields, "outcome", "whole_traceback")
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        context["timeline"] = timeline_of(context["original"])
+        return super().render_change_form(request, context, *args, **kwargs)
 
     @admin.action(permissions=["redrive"], description=REDRIVE.title)
     def redrive(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse:

@@ -17,6 +17,7 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 
 from django_eventbus.models.carried_message import CarriedMessage
+from django_eventbus.redaction import redacted
 
 #: Bytes that are read of a body.
 BODY_LIMIT = 32 * 1024
@@ -43,9 +44,9 @@ class Excerpt:
         return self.shown < self.size
 
 
-def body_of(row: CarriedMessage) -> SafeString:
-    """Render the body of *row*, of which only the start is read from the database."""
-    return render_to_string("admin/eventbus/excerpt.html", {"excerpt": excerpt_of(row)})
+def body_of(row: CarriedMessage, rules: tuple[str, ...] = ()) -> SafeString:
+    """Render the body of *row* without what *rules* hide; only its start is read."""
+    return render_to_string("admin/eventbus/excerpt.html", {"excerpt": excerpt_of(row, rules)})
 
 
 def text_of(text: str) -> SafeString | str:
@@ -67,14 +68,28 @@ def short(text: str) -> str:
     return Truncator(visible(text[:200])).chars(100)
 
 
-def excerpt_of(row: CarriedMessage) -> Excerpt:
+def excerpt_of(row: CarriedMessage, rules: tuple[str, ...] = ()) -> Excerpt:
     """Read the start of the body of *row*."""
     rows = type(row)._base_manager.using(row._state.db).filter(pk=row.pk)
     size, start = rows.values_list(
         Func(F("body"), function="LENGTH", output_field=IntegerField()),
         Substr("body", 1, BODY_LIMIT, output_field=BinaryField()),
     ).get()
-    return excerpt(bytes(start), size)
+    return checked(bytes(start), size, rules) if rules else excerpt(bytes(start), size)
+
+
+def checked(start: bytes, size: int, rules: tuple[str, ...]) -> Excerpt:
+    """Make readable what *rules* leave of a body, and nothing of one that cannot be checked."""
+    try:
+        payload = msgspec.json.decode(start)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        words = _("Not shown: it cannot be told what of it is to be hidden from you.")
+        return Excerpt(text=words, shown=size, size=size)
+    shown = redacted(payload, "payload", rules)
+    if shown == payload:
+        return excerpt(start, size)
+    text = json.dumps(shown, indent=2, ensure_ascii=False)
+    return Excerpt(text=visible(text), shown=size, size=size)
 
 
 def excerpt(start: bytes, size: int) -> Excerpt:

@@ -84,6 +84,7 @@ class DeadLetter(CarriedMessage):
         permissions = (
             ("redrive_deadletter", "Can re-drive dead letters"),
             ("discard_deadletter", "Can discard dead letters"),
+            ("see_sensitive_deadletter", "Can see sensitive values of dead letters"),
         )
         constraints = (
             models.UniqueConstraint(

@@ -1,0 +1,64 @@
+"""What of payloads and headers is hidden, and from whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from django_eventbus.conf import conf
+from django_eventbus.messages import DEEPEST
+
+HIDDEN = "[redacted]"
+PERMISSION = "eventbus.see_sensitive_deadletter"
+Rule = tuple[str, ...]
+
+
+class Viewer(Protocol):
+    """A user of Django's, as far as this asks."""
+
+    def has_perm(self, perm: str) -> bool: ...
+
+
+def rules_for(user: Viewer) -> tuple[str, ...]:
+    """Return what REDACT hides from *user*."""
+    return () if user.has_perm(PERMISSION) else conf.redact
+
+
+def redacted(value: Any, root: str, rules: Iterable[str]) -> Any:
+    """
+    Return *value*, the "payload" or the "headers", with what *rules* name hidden.
+
+    A rule is a key, wherever it stands, or a path from the root, such as "payload.card.number".
+    """
+    return _hidden(value, (root,), frozenset(_steps(rule) for rule in rules))
+
+
+def _hidden(value: Any, path: Rule, rules: frozenset[Rule]) -> Any:
+    # Deeper than any rule can be checked in bounded time: hidden rather than shown unchecked.
+    if len(path) > DEEPEST:
+        return HIDDEN
+    if isinstance(value, Mapping):
+        return {key: _each(each, (*path, _step(key)), rules) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_hidden(each, path, rules) for each in value]
+    return value
+
+
+def _each(value: Any, path: Rule, rules: frozenset[Rule]) -> Any:
+    return HIDDEN if any(_names(rule, path) for rule in rules) else _hidden(value, path, rules)
+
+
+def _names(rule: Rule, path: Rule) -> bool:
+    if len(rule) == 1:
+        return rule[0] == path[-1]
+    return len(rule) == len(path) and all(
+        wanted in ("*", step) for wanted, step in zip(rule, path, strict=True)
+    )
+
+
+def _steps(rule: str) -> Rule:
+    return tuple(_step(step) for step in rule.split("."))
+
+
+def _step(key: object) -> str:
+    return str(key).lower().replace("-", "_")

@@ -1,0 +1,196 @@
+"""The page of one dead letter: what is shown of it, to whom, and how it came to be."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+
+from django_eventbus import publish
+from django_eventbus.admin.excerpts import checked
+from django_eventbus.models import DeadLetter, OutboxEvent
+from django_eventbus.redaction import HIDDEN, redacted
+from django_eventbus.redrive import redrive
+from tests.test_admin import Handler, page_of, subscribed, text
+
+PAYLOAD = {"order_id": 42, "password": "hunter2", "card": {"number": "4111", "holder": "Ada"}}
+
+
+def viewer(*rights: str) -> Client:
+    user = User.objects.create_user("viewer", is_staff=True)
+    names = ("view_deadletter", "view_outboxevent", *rights)
+    user.user_permissions.set(Permission.objects.filter(codename__in=names))
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def charge(bus) -> Handler:
+    return subscribed(bus)
+
+
+@pytest.fixture
+def letter(bus, charge) -> DeadLetter:
+    publish("order.placed", PAYLOAD, headers={"authorization": "Bearer abc", "tenant": "a"})
+    bus.drain()
+    return bus.letter
+
+
+@pytest.mark.parametrize(
+    ("rules", "shown"),
+    [
+        ([], {"Card": {"number": 1}, "cards": [{"number": 2}], "number": 3}),
+        (["number"], {"Card": {"number": HIDDEN}, "cards": [{"number": HIDDEN}], "number": HIDDEN}),
+        (
+            ["payload.card.number"],
+            {"Card": {"number": HIDDEN}, "cards": [{"number": 2}], "number": 3},
+        ),
+        (["payload.*.number"], {"Card": {"number": HIDDEN}, "cards": [{"number": HIDDEN}], "number": 3}),
+        (["CARD"], {"Card": HIDDEN, "cards": [{"number": 2}], "number": 3}),
+        (["headers.number"], {"Card": {"number": 1}, "cards": [{"number": 2}], "number": 3}),
+    ],
+)  # fmt: skip
+def test_a_rule_is_a_key_anywhere_or_a_path(rules, shown):
+    payload = {"Card": {"number": 1}, "cards": [{"number": 2}], "number": 3}
+
+    assert redacted(payload, "payload", rules) == shown
+
+
+def test_what_is_nested_too_deeply_to_check_is_hidden():
+    payload: object = {"password": "hunter2"}
+    for _ in range(200):
+        payload = {"in": payload}
+
+    assert "hunter2" not in str(redacted(payload, "payload", ["password"]))
+
+
+def test_dashes_and_underscores_are_the_same_to_a_rule():
+    assert redacted({"X-Api-Key": "abc"}, "headers", ["x_api_key"]) == {"X-Api-Key": HIDDEN}
+
+
+def test_secrets_are_hidden_from_whoever_may_not_see_them(letter, settings):
+    settings.EVENTBUS = {**settings.EVENTBUS, "REDACT": ["password", "payload.card.number", "authorization"]}  # fmt: skip
+
+    shown = text(viewer().get(page_of(letter)))
+
+    assert "hunter2" not in shown
+    assert "4111" not in shown
+    assert "Bearer" not in shown
+    assert "Ada" in shown
+    assert shown.count(HIDDEN) == 3
+
+
+def test_secrets_are_shown_to_whoever_may_see_them(letter):
+    shown = text(viewer("see_sensitive_deadletter").get(page_of(letter)))
+
+    assert "hunter2" in shown
+    assert "Bearer abc" in shown
+
+
+def test_secrets_are_hidden_in_the_outbox_too(letter):
+    shown = text(viewer().get(page_of(OutboxEvent.objects.get())))
+
+    assert "hunter2" not in shown
+    assert "Bearer" not in shown
+
+
+@pytest.mark.parametrize(("start", "size"), [(b"\xff", 1), (b'{"password": "hun', 99), (b"", 0)])
+def test_a_body_that_cannot_be_checked_is_not_shown(start, size):
+    assert checked(start, size, ("password",)).text.startswith("Not shown")
+
+
+def test_a_body_without_secrets_keeps_every_digit():
+    assert checked(b'{"total":1.10}', 14, ("password",)).text == '{\n  "total": 1.10\n}'
+
+
+def test_the_exact_bytes_are_downloaded_as_a_file(admin_client, bus, charge):
+    bus.put(body=b"<script>alert(1)</script>")
+    bus.drain()
+
+    response = admin_client.get(page_of(bus.letter).replace("change", "body"))
+
+    assert response.content == b"<script>alert(1)</script>"
+    assert response["Content-Type"] == "application/octet-stream"
+    assert response["Content-Disposition"].startswith("attachment")
+    assert response["X-Content-Type-Options"] == "nosniff"
+
+
+def test_the_bytes_are_for_whoever_may_see_what_is_sensitive(letter):
+    path = page_of(letter).replace("change", "body")
+    client = viewer()
+
+    assert client.get(path).status_code == 403
+    assert "Download" not in text(client.get(page_of(letter)))
+
+
+def test_the_bytes_of_no_row_are_not_found(admin_client):
+    assert admin_client.get("/admin/eventbus/deadletter/77/body/").status_code == 404
+
+
+def titles(client, letter) -> list[str]:
+    return [moment.title for moment in client.get(page_of(letter)).context["timeline"]]
+
+
+def test_the_timeline_tells_the_way_of_a_message(admin_client, bus, charge, letter):
+    redrive([letter.pk], by="ada", using="default")
+    bus.drain()
+    charge.error = None
+    redrive([letter.pk], by="grace", using="default")
+    bus.drain()
+
+    assert titles(admin_client, letter) == [
+        "Published by shop-tests",
+        "Relayed and confirmed by the broker",
+        "Attempt 1 failed",
+        "Attempt 2 failed",
+        "Parked",
+        "Re-driven by ada: round 1",
+        "Relayed and confirmed by the broker",
+        "Attempt 1 of round 1 failed",
+        "Parked",
+        "Re-driven by grace: round 2",
+        "Relayed and confirmed by the broker",
+        "Healed",
+    ]
+
+
+def test_the_timeline_names_host_tier_and_error_of_an_attempt(admin_client, letter):
+    moments = admin_client.get(page_of(letter)).context["timeline"]
+    first = next(each for each in moments if each.title == "Attempt 1 failed")
+
+    assert first.details[0] == f"on {letter.host}"
+    assert first.details[2] == "then in the tier 1s"
+    assert first.error == "ValueError: the card is broken"
+
+
+def test_the_timeline_tells_of_discarding(admin_client, letter):
+    letter.discard("a test order", "ada")
+
+    assert titles(admin_client, letter)[-1] == "Discarded by ada"
+
+
+def test_cause_and_effects_link_to_each_other(admin_client, bus):
+    bus.subscribe("order.placed", name="bill")(lambda event: publish("bill.made", {}))
+    bus.subscribe("bill.made", name="pay", tries=1)(Handler())
+    bus.subscribe("order.placed", name="audit", tries=1)(Handler())
+    publish("order.placed", {})
+    bus.drain()
+    effect = DeadLetter.objects.get(subscription="pay")
+    cause = DeadLetter.objects.get(subscription="audit")
+
+    of_effect = admin_client.get(page_of(effect)).content.decode()
+    of_cause = admin_client.get(page_of(cause)).content.decode()
+
+    assert page_of(cause) in of_effect
+    assert page_of(effect) in of_cause
+    assert page_of(OutboxEvent.objects.get(type="bill.made")) in of_cause
+
+
+def test_a_cause_that_another_service_published_is_named(admin_client, bus, charge):
+    bus.put(headers={"eventbus-causation": "far-away"})
+    bus.drain()
+
+    shown = text(admin_client.get(page_of(bus.letter)))
+
+    assert "an event of another service far-away" in shown
