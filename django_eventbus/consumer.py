@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from django.db import DEFAULT_DB_ALIAS
 from django.utils import timezone
+from msgspec.structs import replace
 
 from django_eventbus.conf import conf
 from django_eventbus.dead_letters import heal_unreached, last_place, was_discarded

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+
+from msgspec.structs import replace
 
 from django_eventbus.messages import FINAL_ERROR, FINAL_KIND, ORIGINAL_QUEUE, Message
 

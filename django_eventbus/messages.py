@@ -8,12 +8,12 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from django_eventbus.exceptions import Undecodable
 
@@ -54,8 +54,8 @@ DEEPEST = 100
 _LONGEST_INT = 14_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+# A Struct: thousands are made each second, and a frozen dataclass takes four times as long.
+class Message(msgspec.Struct, frozen=True, kw_only=True):
     """Body bytes, properties and headers, as a broker holds them. May be malformed."""
 
     id: str
@@ -65,7 +65,7 @@ class Message:
     source: str = ""
     sent_at: datetime | None = None
     correlation_id: str = ""
-    headers: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, Any] = msgspec.field(default_factory=dict)
     exchange: str = ""
     routing_key: str = ""
     #: What the transport could not read of it.

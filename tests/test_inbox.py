@@ -644,7 +644,7 @@ def test_a_start_that_an_outage_cut_short_is_taken_back(bus):
     InboxRecord.objects.create(
         subscription="billing", message_id="other", queue=conf.queue(), state="started", started=3
     )
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     bus.consumer.inbox.owed.append((registry.named("billing"), replace(message, id="other")))
     bus.consume()

@@ -6,27 +6,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from django_eventbus.findings import Finding
 from django_eventbus.messages import Message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToExchange:
+class ToExchange(msgspec.Struct, frozen=True, kw_only=True):
     """To every queue whose binding matches."""
 
     exchange: str
     routing_key: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToQueue:
+class ToQueue(msgspec.Struct, frozen=True, kw_only=True):
     """To one queue only."""
 
     queue: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToTier:
+class ToTier(msgspec.Struct, frozen=True, kw_only=True):
     """To one queue only, after *delay* seconds in the tier of that delay."""
 
     queue: str
@@ -36,33 +35,28 @@ class ToTier:
 Address = ToExchange | ToQueue | ToTier
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outgoing:
+class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     """A message and where it goes."""
 
     address: Address
     message: Message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Confirmed:
+class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
     """The broker has it in every queue it belongs to."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unroutable:
+class Unroutable(msgspec.Struct, frozen=True, kw_only=True):
     """No queue wanted it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
     """Not taken this time: send it again."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rejected:
+class Rejected(msgspec.Struct, frozen=True, kw_only=True):
     """Never taken as it is: sending it again cannot help."""
 
     reason: str
