@@ -9,7 +9,17 @@ from typing import Any
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from django_eventbus.models import Attempt, DeadLetter, InboxMark, InboxRecord, OutboxEvent
+from django_eventbus.models import (
+    Attempt,
+    DeadLetter,
+    InboxMark,
+    InboxRecord,
+    Outage,
+    OutboxEvent,
+    Queue,
+    Throughput,
+    Worker,
+)
 
 _BATCH = 500
 
@@ -33,6 +43,11 @@ def _prunable(cutoff: datetime, using: str) -> Iterator[tuple[str, QuerySet[Any]
     yield "dead letters", _dead_letters(cutoff, using)
     yield "inbox records", _inbox(cutoff, using)
     yield "attempts", _attempts(cutoff, using)
+    yield "workers", Worker.objects.using(using).filter(seen_at__lt=cutoff)
+    yield "minutes of throughput", Throughput.objects.using(using).filter(minute__lt=cutoff)
+    yield "outages", Outage.objects.using(using).filter(began_at__lt=cutoff)
+    # Of a queue that is no longer subscribed to: the others are measured every few seconds.
+    yield "queues", Queue.objects.using(using).filter(measured_at__lt=cutoff)
 
 
 def _outbox(cutoff: datetime, using: str) -> QuerySet[OutboxEvent]:

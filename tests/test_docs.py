@@ -256,6 +256,7 @@ def test_every_signal_is_documented():
         models.InboxRecord.State,
         models.DeadLetter.State,
         models.DeadLetter.Kind,
+        models.Worker.Kind,
     ],
     ids=lambda choices: choices.__qualname__,
 )

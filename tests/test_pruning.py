@@ -21,8 +21,12 @@ from django_eventbus.models import (
     DeadLetter,
     InboxMark,
     InboxRecord,
+    Outage,
     OutboxEvent,
+    Queue,
     QueuedMessage,
+    Throughput,
+    Worker,
 )
 from django_eventbus.outcomes import Duplicate, Handled, Park
 from django_eventbus.pruning import count_prunable, prune
@@ -31,7 +35,16 @@ from tests.shop.models import Effect
 
 MONTH = timedelta(days=30)
 WEEK = timedelta(days=7)
-NOTHING = {"outbox events": 0, "dead letters": 0, "inbox records": 0, "attempts": 0}
+NOTHING = {
+    "outbox events": 0,
+    "dead letters": 0,
+    "inbox records": 0,
+    "attempts": 0,
+    "workers": 0,
+    "minutes of throughput": 0,
+    "outages": 0,
+    "queues": 0,
+}
 numbers = count(1)
 
 
@@ -193,6 +206,22 @@ def one_of_everything() -> None:
 
 
 @pytest.mark.django_db
+def test_what_old_workers_left_behind_goes():
+    for age in (MONTH, timedelta(hours=1)):
+        then = ago(age)
+        worker = Worker.objects.create(kind="relay", pid=1, seen_at=then)
+        Throughput.objects.create(worker_id=worker.pk, minute=then)
+        Outage.objects.create(worker_id=worker.pk, kind="database", began_at=then)
+        Queue.objects.create(name=str(age), measured_at=then)
+
+    counts = pruned()
+
+    gone = {"workers": 1, "minutes of throughput": 1, "outages": 1, "queues": 1}
+    assert counts == {**NOTHING, **gone}
+    assert all(table.objects.count() == 1 for table in (Worker, Throughput, Outage, Queue))
+
+
+@pytest.mark.django_db
 def test_a_dry_run_counts_what_would_go_and_removes_nothing():
     one_of_everything()
     tables = (OutboxEvent, InboxRecord, DeadLetter, Attempt)
@@ -203,7 +232,13 @@ def test_a_dry_run_counts_what_would_go_and_removes_nothing():
     assert [table.objects.count() for table in tables] == before
     assert InboxMark.objects.before() is None
     assert counts == pruned()
-    assert counts == {"outbox events": 2, "dead letters": 2, "inbox records": 5, "attempts": 5}
+    assert counts == {
+        **NOTHING,
+        "outbox events": 2,
+        "dead letters": 2,
+        "inbox records": 5,
+        "attempts": 5,
+    }
 
 
 @pytest.mark.django_db
@@ -421,6 +456,10 @@ def test_the_command_says_what_it_removed():
         "Removed 0 dead letters.",
         "Removed 0 inbox records.",
         "Removed 0 attempts.",
+        "Removed 0 workers.",
+        "Removed 0 minutes of throughput.",
+        "Removed 0 outages.",
+        "Removed 0 queues.",
     ]
     assert not OutboxEvent.objects.exists()
 

@@ -15,10 +15,13 @@ from django.db import connections
 from django_eventbus import checks, transports
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import DatabaseUnavailable, EventBusError
-from django_eventbus.models import OutboxEvent
+from django_eventbus.heartbeat import Heartbeat
+from django_eventbus.measuring import LOOK_EVERY, Gauge
+from django_eventbus.models import OutboxEvent, Worker
 from django_eventbus.outages import OutageWatch, proven
+from django_eventbus.sidelines import Sideline
 from django_eventbus.transports.contract import Transport
-from django_eventbus.workers import Crew, declare
+from django_eventbus.workers import Crew, declare, queue_specs
 
 
 class WorkerCommand(BaseCommand, ABC):
@@ -36,6 +39,10 @@ class WorkerCommand(BaseCommand, ABC):
             action="store_true",
             help="Do not wait at the start for a database or a broker that is away; exit with 1.",
         )
+
+    @abstractmethod
+    def worker(self, **options: Any) -> Worker:
+        """Return the row of this process."""
 
     @abstractmethod
     def wire(self, **options: Any) -> str:
@@ -62,14 +69,28 @@ class WorkerCommand(BaseCommand, ABC):
             refuse_missing_tables(database)
             refuse_unreachable(self.transport)
         OutageWatch(type(self)).succeed(lambda: refuse_missing_tables(database), self.crew.stop)
-        declare(self.transport, self.crew.stop)
-        if self.crew.stop.is_set():
-            return
+        worker = self.worker(**options)
+        with self._watched(worker):
+            declare(self.transport, self.crew.stop)
+            if not self.crew.stop.is_set():
+                self._run(**options)
+
+    def _run(self, **options: Any) -> None:
         self.stdout.write(f"{self.wire(**options)} Ctrl-C stops.")
         try:
             self.crew.run()
         finally:
             self.unwire()
+
+    @contextmanager
+    def _watched(self, worker: Worker) -> Iterator[None]:
+        """Have a heartbeat, and the queues looked at, meanwhile."""
+        gauge = Gauge(self.transport, queue_specs, worker)
+        with (
+            Heartbeat(worker, self.crew.stop.is_set).beating(),
+            Sideline("look at the queues", gauge.look, every=LOOK_EVERY).running(),
+        ):
+            yield
 
 
 @contextmanager

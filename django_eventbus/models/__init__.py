@@ -7,9 +7,13 @@ from django_eventbus.models.binding import Binding
 from django_eventbus.models.dead_letter import DeadLetter
 from django_eventbus.models.inbox_mark import InboxMark
 from django_eventbus.models.inbox_record import InboxRecord
+from django_eventbus.models.outage import Outage
 from django_eventbus.models.outbox_event import OutboxEvent
+from django_eventbus.models.queue import Queue
 from django_eventbus.models.queued_message import QueuedMessage
 from django_eventbus.models.relay_lease import RelayLease
+from django_eventbus.models.throughput import Throughput
+from django_eventbus.models.worker import Worker
 
 __all__ = [
     "Attempt",
@@ -17,7 +21,11 @@ __all__ = [
     "DeadLetter",
     "InboxMark",
     "InboxRecord",
+    "Outage",
     "OutboxEvent",
+    "Queue",
     "QueuedMessage",
     "RelayLease",
+    "Throughput",
+    "Worker",
 ]

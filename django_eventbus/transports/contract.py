@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -82,6 +82,22 @@ class QueueSpec:
         return (*((self.exchange, pattern) for pattern in self.patterns), *self.elsewhere)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """How full a queue, its tiers and its DLQ are."""
+
+    queue: str
+    #: Those that wait to be received. None: there is no such queue.
+    messages: int | None
+    #: None where the transport does not know.
+    consumers: int | None = None
+    #: By the label of the delay; "" where the transport does not tell the tiers apart.
+    tiers: Mapping[str, int | None]
+    #: "" if there is none.
+    dlq: str = ""
+    dlq_messages: int | None = None
+
+
 #: Waits for the confirms of a batch: see Publisher.publish() for what it returns and raises.
 Receipts = Callable[[], Sequence[Receipt]]
 
@@ -158,6 +174,9 @@ class Transport(Protocol):
 
     def examine(self, queues: Sequence[QueueSpec], event_types: Sequence[str]) -> list[Finding]:
         """Look for what is wrong with *queues*, or keeps *event_types* from arriving."""
+
+    def levels(self, queues: Sequence[QueueSpec]) -> list[Level]:
+        """Look how full *queues* are; nothing is declared or received."""
 
     def publisher(self) -> Publisher: ...
     def subscriber(self, queues: Sequence[str], prefetch: int) -> Subscriber:

@@ -135,6 +135,22 @@ def test_a_message_comes_out_as_it_went_in(broker):
     assert broker.subscriber(queue).receive(2).message == sent
 
 
+def test_the_levels_of_a_queue_and_its_tiers_are_told_without_taking_anything(broker):
+    queue = broker.queue("one", "order.*", delays=(60,))
+    for _ in range(3):
+        broker.publish("order.placed")
+    broker.send(ToTier(queue=queue, delay=60))
+    spec = QueueSpec(name=queue, exchange=broker.exchange, patterns=("order.*",), delays=(60,))
+
+    def levels():
+        (level,) = broker.transport.levels([spec])
+        return level.messages, sum(level.tiers.values())
+
+    eventually(lambda: levels() == (3, 1))
+    broker.bound.add(f"{queue}.retry.1m")
+    assert broker.subscriber(queue).receive(2)
+
+
 def test_receipts_come_in_the_order_of_the_batch(broker):
     broker.queue("one", "order.*")
     keys = ["order.a", "nobody.wants", "order.b"]

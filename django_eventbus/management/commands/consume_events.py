@@ -7,7 +7,9 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from django_eventbus.conf import conf
+from django_eventbus.heartbeat import this_process
 from django_eventbus.management.worker_command import WorkerCommand, positive
+from django_eventbus.models import Worker
 from django_eventbus.relay import Relay
 from django_eventbus.subscriptions import registry
 from django_eventbus.workers import ConsumerWorkers, RelayLoop
@@ -37,6 +39,10 @@ class Command(WorkerCommand):
         )
         parser.add_argument("--max-messages", type=positive, help="Exit after so many messages.")
         super().add_arguments(parser)
+
+    def worker(self, **options: Any) -> Worker:
+        kind = Worker.Kind.BOTH if options["with_relay"] else Worker.Kind.CONSUMER
+        return this_process(kind, chosen_queues(options["queue"]))
 
     def wire(self, **options: Any) -> str:
         queues = chosen_queues(options["queue"])

@@ -7,7 +7,9 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from django_eventbus.conf import conf
+from django_eventbus.heartbeat import this_process
 from django_eventbus.management.worker_command import WorkerCommand, positive
+from django_eventbus.models import Worker
 from django_eventbus.relay import Relay
 from django_eventbus.workers import RelayLoop
 
@@ -22,6 +24,9 @@ class Command(WorkerCommand):
         parser.add_argument("--batch-size", type=positive, help="Rows per batch.")
         parser.add_argument("--database", default="default", help="Whose outbox to relay.")
         super().add_arguments(parser)
+
+    def worker(self, **options: Any) -> Worker:
+        return this_process(Worker.Kind.RELAY, [])
 
     def wire(self, **options: Any) -> str:
         relay = Relay(self.transport.publisher(), options["database"], options["batch_size"])

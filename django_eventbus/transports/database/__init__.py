@@ -12,8 +12,9 @@ from django_eventbus.exceptions import BadSetting
 from django_eventbus.findings import Finding
 from django_eventbus.models import Binding
 from django_eventbus.outages import proven
-from django_eventbus.transports.contract import QueueSpec
+from django_eventbus.transports.contract import Level, QueueSpec
 from django_eventbus.transports.database.doctor import examine
+from django_eventbus.transports.database.levels import levels
 from django_eventbus.transports.database.publisher import DatabasePublisher
 from django_eventbus.transports.database.subscriber import DatabaseSubscriber
 
@@ -58,6 +59,9 @@ class DatabaseTransport:
 
     def examine(self, queues: Sequence[QueueSpec], event_types: Sequence[str]) -> list[Finding]:
         return examine(self.using, queues, event_types)
+
+    def levels(self, queues: Sequence[QueueSpec]) -> list[Level]:
+        return levels(self.using, queues)
 
     def publisher(self) -> DatabasePublisher:
         return DatabasePublisher(self.using)

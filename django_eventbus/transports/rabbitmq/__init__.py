@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from django_eventbus.findings import Finding
-from django_eventbus.transports.contract import QueueSpec
+from django_eventbus.transports.contract import Level, QueueSpec
 from django_eventbus.transports.rabbitmq.connection import BrokerConnection
 from django_eventbus.transports.rabbitmq.declaring import current, establish, restore
 from django_eventbus.transports.rabbitmq.doctor import findings
 from django_eventbus.transports.rabbitmq.examining import gather
 from django_eventbus.transports.rabbitmq.inquiry import Inquiry
+from django_eventbus.transports.rabbitmq.levels import level
 from django_eventbus.transports.rabbitmq.parameters import BrokerAddress, address_of
 from django_eventbus.transports.rabbitmq.publisher import RabbitmqPublisher
 from django_eventbus.transports.rabbitmq.subscriber import RabbitmqSubscriber
@@ -66,6 +67,11 @@ class RabbitmqTransport:
             inquiry = Inquiry(connection)
             specs = [current(inquiry, queue) for queue in queues]
             return list(findings(gather(connection, specs), event_types))
+
+    def levels(self, queues: Sequence[QueueSpec]) -> list[Level]:
+        with self._connected("levels") as connection:
+            inquiry = Inquiry(connection)
+            return [level(inquiry, each) for each in queues]
 
     def publisher(self) -> RabbitmqPublisher:
         return RabbitmqPublisher(self.address, self._restore, self._homes)

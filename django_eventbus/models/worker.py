@@ -1,0 +1,68 @@
+"""Workers: the processes that relay and consume, as they were last heard of."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.db import models
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from django_eventbus.messages import uuid7
+
+#: Seconds between two heartbeats.
+BEAT = 5.0
+#: A worker that was not heard of for so long is taken for dead: six heartbeats.
+SILENCE = timedelta(seconds=BEAT * 6)
+
+
+class WorkerQuerySet(models.QuerySet["Worker"]):
+    """Questions about many workers."""
+
+    def live(self, now: datetime) -> WorkerQuerySet:
+        return self.filter(seen_at__gte=now - SILENCE)
+
+    def is_first(self, worker: Worker, now: datetime) -> bool:
+        """Whether *worker* is the one of its service that does what one process is enough for."""
+        peers = self.live(now).filter(service=worker.service)
+        # Those without an outage come first: one that waits for a server cannot look at it.
+        first = peers.order_by("outage", "id").values_list("pk", flat=True).first()
+        return first in (None, worker.pk)
+
+
+class Worker(models.Model):
+    """A process that relays or consumes. It writes its row every few seconds, and removes it."""
+
+    class Kind(models.TextChoices):
+        RELAY = "relay", _("relay")
+        CONSUMER = "consumer", _("consumer")
+        BOTH = "both", _("consumer with relay")
+
+    #: In the order in which they started.
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    kind = models.CharField(max_length=10, choices=Kind.choices)
+    service = models.CharField(max_length=255)
+    host = models.CharField(max_length=255)
+    pid = models.PositiveIntegerField()
+    version = models.CharField(max_length=40)
+    #: The full names of those it consumes.
+    queues = models.JSONField(default=list, blank=True)
+    started_at = models.DateTimeField(default=timezone.now)
+    seen_at = models.DateTimeField(default=timezone.now)
+    #: The kind of the outage that it waits to end; "" if there is none.
+    outage = models.CharField(max_length=20, blank=True)
+    outage_since = models.DateTimeField(null=True, blank=True)
+    is_stopping = models.BooleanField(default=False)
+
+    objects = WorkerQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("worker")
+        verbose_name_plural = _("workers")
+        indexes = (models.Index(fields=["seen_at"], name="eventbus_worker_seen"),)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.pid} on {self.host}"
+
+    def is_live(self, now: datetime) -> bool:
+        return self.seen_at >= now - SILENCE
