@@ -16,6 +16,7 @@ from tests import services
 from tests.amqp import amqp as amqp
 from tests.bus import bus as bus
 from tests.bus import no_subscriptions as no_subscriptions
+from tests.buses import hands as hands
 from tests.own_broker import own_broker as own_broker
 from tests.own_broker import own_node as own_node
 from tests.processes import Manage
