@@ -45,6 +45,7 @@ class Hands:
 
     channel: Any
     exchanges: list[str] = field(default_factory=list)
+    queues: list[str] = field(default_factory=list)
 
     def exchange(self, name: str, kind: str) -> None:
         self.channel.exchange_declare(name, kind, durable=True)
@@ -53,17 +54,24 @@ class Hands:
     def queue(self, name: str, *bindings: tuple[str, str], **arguments: object) -> None:
         written = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
         self.channel.queue_declare(name, durable=True, arguments=written)
+        self.queues.append(name)
         for exchange, key in bindings:
             self.channel.queue_bind(name, exchange, key)
 
     def publish(self, exchange: str, event_type: str, payload: object = None) -> str:
-        message_id = str(uuid7())
-        properties = pika.BasicProperties(
-            message_id=message_id, type=event_type, delivery_mode=2, app_id="somebody"
-        )
-        body = json.dumps(payload or {}).encode()
+        return self.send(exchange, event_type, json.dumps(payload or {}).encode())
+
+    def send(self, exchange: str, event_type: str, body: bytes, **changes: Any) -> str:
+        """Publish these bytes, with *changes* to the properties that are usual here."""
+        usual = {"message_id": str(uuid7()), "type": event_type, "app_id": "somebody"}
+        properties = pika.BasicProperties(**{**usual, "delivery_mode": 2, **changes})
         self.channel.basic_publish(exchange, event_type, body, properties)
-        return message_id
+        return str(properties.message_id)
+
+    def taken(self, queue: str) -> Iterator[tuple[Any, bytes]]:
+        """Take everything out of *queue*."""
+        while (message := self.channel.basic_get(queue, auto_ack=True))[0]:
+            yield message[1], message[2]
 
 
 def fanout_bus(hands: Hands) -> None:
