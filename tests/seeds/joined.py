@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from typing import Any
 
 from django_eventbus import subscribe, transports
 from django_eventbus.conf import conf
 from django_eventbus.consumer import Consumer
-from django_eventbus.exceptions import Unavailable
 from django_eventbus.messages import Message, uuid7
 from django_eventbus.models import Attempt, Binding, DeadLetter, InboxRecord, QueuedMessage
 from django_eventbus.relay import Relay
@@ -74,9 +72,7 @@ class Joined:
 
     def work_until(self, condition: Any) -> Any:
         def worked() -> Any:
-            # A worker waits for a broker that is away, and goes on.
-            with suppress(Unavailable):
-                self.work()
+            self.work()
             return condition()
 
         return eventually(worked, timeout=40, message=self._state)

@@ -11,6 +11,7 @@ from django.core.management import call_command
 from django_eventbus import GiveUp, publish, subscribe
 from django_eventbus.models import DeadLetter, InboxRecord, OutboxEvent
 from tests.buses import LAYOUTS
+from tests.helpers import eventually
 from tests.own_broker import ONE_WORKER
 from tests.shop.models import Effect
 
@@ -135,6 +136,7 @@ def test_all_queues_are_quorum_queues_by_default(no_subscriptions, settings, rab
 @pytest.mark.sqlite
 @ONE_WORKER
 def test_messages_are_only_considered_sent_when_the_broker_confirms_receipt(on_rabbitmq):
+    on_rabbitmq.subscribe(leave_effect)
     channel = on_rabbitmq.hands.channel
     limits = {"x-max-length": 1, "x-overflow": "reject-publish"}
     channel.queue_declare("full", durable=True, arguments=limits)
@@ -179,7 +181,7 @@ def test_a_crash_between_the_dlq_and_the_ack_leaves_no_duplicate_in_effect(on_ra
 
     on_rabbitmq.die_at("parking.published")
     on_rabbitmq.settle()
-    assert on_rabbitmq.depth(DLQ) == 2
+    eventually(lambda: on_rabbitmq.depth(DLQ) == 2)
 
     call_command("redrive_events", from_broker=QUEUE, stdout=StringIO())
     on_rabbitmq.work_until(lambda: on_rabbitmq.depth(QUEUE) == 0 and on_rabbitmq.effects)
