@@ -6,7 +6,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from django_eventbus.commands import handle_command as handle_command
+    from django_eventbus.commands import send_command as send_command
     from django_eventbus.event_signals import EventSignal as EventSignal
+    from django_eventbus.events import Command as Command
     from django_eventbus.events import Event as Event
     from django_eventbus.events import Meta as Meta
     from django_eventbus.events import ReceivedEvent as ReceivedEvent
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from django_eventbus.subscriptions import subscribe as subscribe
 
 _HOMES = {
+    "Command": "events",
     "Event": "events",
     "EventSignal": "event_signals",
     "GiveUp": "exceptions",
@@ -30,9 +34,11 @@ _HOMES = {
     "Skip": "exceptions",
     "TooEarly": "exceptions",
     "cancel": "outbox",
+    "handle_command": "commands",
     "publish": "outbox",
     "publish_many": "outbox",
     "publish_model_events": "model_events",
+    "send_command": "commands",
     "subscribe": "subscriptions",
 }
 

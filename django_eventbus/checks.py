@@ -6,6 +6,7 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import combinations
 from typing import Any
 
 from django.core import checks
@@ -15,6 +16,8 @@ from django.db import connections
 from django_eventbus import layout, transports
 from django_eventbus.conf import NAME_LIMIT, SETTINGS, conf, is_word
 from django_eventbus.exceptions import BadSetting
+from django_eventbus.patterns import overlap
+from django_eventbus.routing import COMMANDS
 from django_eventbus.subscriptions import registry
 from django_eventbus.workers import queue_specs
 
@@ -80,7 +83,9 @@ def check_transport(**kwargs: Any) -> Iterator[CheckMessage]:
 
 
 def check_names(**kwargs: Any) -> Iterator[CheckMessage]:
-    for name in sorted({conf.events_exchange, conf.queue(), *registry.queues()}):
+    for name in sorted(
+        {conf.events_exchange, conf.commands_exchange, conf.queue(), *registry.queues()}
+    ):
         longest = max((name, *layout.names_of(name)), key=lambda each: len(each.encode()))
         if len(longest.encode()) > NAME_LIMIT:
             yield Error(
@@ -90,7 +95,8 @@ def check_names(**kwargs: Any) -> Iterator[CheckMessage]:
                 id="eventbus.E004",
             )
     for each in registry:
-        if len(each.name.encode()) > NAME_LIMIT or len(each.pattern.encode()) > NAME_LIMIT:
+        key = each.route.binding_key_of(each.pattern)
+        if max(len(name.encode()) for name in (each.name, each.pattern, key)) > NAME_LIMIT:
             yield Error(
                 f"The subscription {each.name[:40]!r} has a name or pattern over 255 bytes.",
                 hint="Pass a shorter name= or pattern to @subscribe.",
@@ -117,6 +123,18 @@ def _may_name_a_queue(part: str) -> bool:
 def check_layout(**kwargs: Any) -> Iterator[CheckMessage]:
     for fault, hint in layout.faults(queue_specs()):
         yield Error(fault, hint=hint, id="eventbus.E012")
+
+
+def check_commands(**kwargs: Any) -> Iterator[CheckMessage]:
+    commands = [each for each in registry if each.route is COMMANDS]
+    for one, other in combinations(commands, 2):
+        if one.queue != other.queue and overlap(one.pattern, other.pattern):
+            yield Error(
+                f"The command {one.pattern!r} of {one.name!r} is handled on the queue {one.queue}, "
+                f"and by {other.name!r} on {other.queue} too.",
+                hint="A command is carried out once: leave it to one queue, or publish an event.",
+                id="eventbus.E013",
+            )
 
 
 def check_subscription_names(**kwargs: Any) -> Iterator[CheckMessage]:
@@ -203,6 +221,7 @@ CHECKS: tuple[Callable[..., Iterator[CheckMessage]], ...] = (
     check_names,
     check_queue_names,
     check_layout,
+    check_commands,
     check_subscription_names,
     check_event_types,
     check_handlers,

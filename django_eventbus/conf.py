@@ -28,6 +28,8 @@ class Setting(Generic[T]):
     def __init__(self, parse: Callable[[Any], T], default: object = _REQUIRED) -> None:
         self.parse = parse
         self.default = default
+        #: The last value as it was written, and as it was read.
+        self._last: tuple[object, T] | None = None
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.key = name.upper()
@@ -43,6 +45,13 @@ class Setting(Generic[T]):
         value = given.get(self.key, self.default)
         if value is _REQUIRED:
             raise BadSetting(self.key, "is missing. Name this service, for instance 'orders'.")
+        last = self._last
+        # The very same object: settings are replaced, never changed in place.
+        if last is None or last[0] is not value:
+            last = self._last = (value, self._parsed(value))
+        return last[1]
+
+    def _parsed(self, value: object) -> T:
         try:
             return self.parse(value)
         except (TypeError, ValueError) as error:
@@ -217,7 +226,7 @@ class Conf:
         is_foreign = self.topology != "declare" or self.exchange_types["events"] == "fanout"
         return _UNMATCHED.read(self.given) or ("ignore" if is_foreign else "park")
 
-    def name(self, key: str, **values: object) -> str:
+    def name(self, key: str, /, **values: object) -> str:
         """Return what the template *key* of NAMES makes of *values*."""
         return self.filled(self.names[key], **values)
 
@@ -227,6 +236,10 @@ class Conf:
     @property
     def events_exchange(self) -> str:
         return self.name("events_exchange")
+
+    @property
+    def commands_exchange(self) -> str:
+        return self.name("commands_exchange")
 
     def queue(self, name: str = "") -> str:
         """Return the full name of this service's queue *name*; "" is its main queue."""

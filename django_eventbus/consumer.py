@@ -28,6 +28,7 @@ from django_eventbus.outcomes import (
 )
 from django_eventbus.parking import Parking
 from django_eventbus.retries import Moment, decide
+from django_eventbus.routing import COMMANDS
 from django_eventbus.settlements import Arrival, Settlement
 from django_eventbus.signals import (
     announce,
@@ -166,7 +167,12 @@ def subscriptions_for(delivery: Delivery) -> list[Subscription]:
     """Return whom *delivery* is for: all on its queue that match, or the one it is addressed to."""
     if name := delivery.message.subscription:
         return [found] if (found := registry.named(name)) else []
-    return [each for each in registry.on_queue(delivery.queue) if each.matches(delivery.message)]
+    message = delivery.message
+    taking = [each for each in registry.on_queue(delivery.queue) if each.matches(message)]
+    if any(each.route is COMMANDS for each in taking):
+        # A handler of events by pattern, on the same queue, is not given commands.
+        return [each for each in taking if each.is_on_the_way_of(message)]
+    return taking
 
 
 def _meant_for(delivery: Delivery) -> str:

@@ -163,3 +163,11 @@ class Event(msgspec.Struct, metaclass=EventType):
             return msgspec.convert(payload, cls, str_keys=True)
         except msgspec.ValidationError as error:
             raise InvalidPayload(f"{cls.__name__}: {error}") from None
+
+
+class Command(Event):
+    """
+    A typed command: subclass it as an Event, send it with send_command().
+
+    It says what is to be done, and one queue does it.
+    """

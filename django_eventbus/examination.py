@@ -9,12 +9,13 @@ from django.db.models import Count, Max, Min
 from django.utils import timezone
 
 from django_eventbus.durations import label
-from django_eventbus.events import Event
+from django_eventbus.events import Command, Event
 from django_eventbus.findings import Finding, warning
 from django_eventbus.models import Attempt, OutboxEvent
 from django_eventbus.outages import proven
+from django_eventbus.routing import COMMANDS, EVENTS, exchange_of
 from django_eventbus.subscriptions import registry
-from django_eventbus.transports.contract import QueueSpec, Transport
+from django_eventbus.transports.contract import Published, QueueSpec, Transport
 
 #: A relay that works sends a row within seconds.
 _UNSENT = timedelta(minutes=1)
@@ -27,12 +28,12 @@ _RECENT = 10_000
 def examine(transport: Transport, queues: Sequence[QueueSpec]) -> list[Finding]:
     """Return everything that is wrong or could not be looked at, the worst first."""
     found: list[Finding] = []
-    types = {each.event_type for each in _event_classes(Event) if each.event_type}
+    published = {_publication(each) for each in _event_classes(Event) if each.event_type}
     for using in registry.databases():
         with proven(using):
             found += [*_about_outbox(using), *_about_handlers(using)]
-            types |= _published_types(using)
-    found += transport.examine(queues, sorted(types))
+            published |= _published(using)
+    found += transport.examine(queues, sorted(published))
     order = ("error", "warning", "unchecked")
     return sorted(found, key=lambda finding: order.index(finding.severity))
 
@@ -43,9 +44,20 @@ def _event_classes(parent: type[Event]) -> Iterator[type[Event]]:
         yield from _event_classes(each)
 
 
-def _published_types(using: str) -> set[str]:
+def _publication(event_class: type[Event]) -> Published:
+    route = COMMANDS if issubclass(event_class, Command) else EVENTS
+    name = event_class.event_type
+    return Published(
+        type=name,
+        exchange=exchange_of(route, name),
+        routing_key=route.routing_key_of(name, event_class.event_version),
+    )
+
+
+def _published(using: str) -> set[Published]:
     rows = OutboxEvent.objects.using(using).filter(queue="").order_by("-id")
-    return set(rows.values_list("type", flat=True)[:_RECENT])
+    recent = rows.values("type", "exchange", "routing_key")[:_RECENT]
+    return {Published(**each) for each in recent}
 
 
 def _about_outbox(using: str) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from django_eventbus.conf import conf
 from django_eventbus.durations import label
+from django_eventbus.routing import type_of
 from django_eventbus.transports.contract import QueueSpec
 
 #: A hundred years, as no other label is longer.
@@ -70,11 +71,9 @@ def _dead_ends(spec: QueueSpec) -> Iterator[Fault]:
 
 
 def _wildcards(specs: Sequence[QueueSpec]) -> Iterator[Fault]:
-    if conf.exchange_types["events"] != "direct":
-        return
     for spec in specs:
-        for _, pattern in spec.bindings:
-            if {"*", "#"} & set(pattern.split(".")):
+        for exchange, pattern in spec.bindings:
+            if type_of(exchange) == "direct" and {"*", "#"} & set(pattern.split(".")):
                 yield (
                     f"The pattern {pattern!r} on {spec.name} matches nothing on a direct exchange.",
                     "Subscribe to event types without wildcards, or use another EXCHANGE_TYPES.",

@@ -99,6 +99,11 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
         return self.text(ORIGINAL_ROUTING_KEY) or self.routing_key
 
     @property
+    def first_exchange(self) -> str:
+        """The exchange that it was first published to; "" if it was put into a queue."""
+        return self.text(ORIGINAL_EXCHANGE) or self.exchange
+
+    @property
     def is_debug(self) -> bool:
         return self.headers.get(DEBUG) is True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -9,6 +10,8 @@ from functools import lru_cache
 from string import Formatter
 
 _BUS = ("namespace", "service")
+_OF_TYPE = (*_BUS, "type", "version")
+_OF_PATTERN = (*_BUS, "pattern", "key")
 _OF_QUEUE = (*_BUS, "queue", "name")
 _OF_TIER = (*_OF_QUEUE, "delay")
 
@@ -25,10 +28,13 @@ class Template:
 
 TEMPLATES: dict[str, Template] = {
     "events_exchange": Template("{namespace}.events", _BUS),
+    "commands_exchange": Template("{namespace}.commands", _BUS),
     "main_queue": Template("{namespace}.{service}", _BUS),
     "queue": Template("{namespace}.{service}.{name}", (*_BUS, "name")),
-    "routing_key": Template("{type}", (*_BUS, "type", "version"), may_be_empty=True),
-    "binding_key": Template("{pattern}", (*_BUS, "pattern"), may_be_empty=True),
+    "routing_key": Template("{type}", _OF_TYPE, may_be_empty=True),
+    "binding_key": Template("{key}", _OF_PATTERN, may_be_empty=True),
+    "command_routing_key": Template("commands.{type}", _OF_TYPE, may_be_empty=True),
+    "command_binding_key": Template("{key}", _OF_PATTERN, may_be_empty=True),
     "retry_exchange": Template("{queue}.retry", _OF_QUEUE, may_be_empty=True),
     "tier": Template("{queue}.retry.{delay}", _OF_TIER),
     "tier_key": Template("{delay}", (*_OF_TIER, "tier")),
@@ -39,8 +45,15 @@ TEMPLATES: dict[str, Template] = {
     "dead_letter_key": Template("", (*_OF_QUEUE, "dead_letter_queue"), may_be_empty=True),
 }
 
-EXCHANGE_TYPES: dict[str, str] = {"events": "topic", "retry": "direct", "dead_letter": "fanout"}
+EXCHANGE_TYPES: dict[str, str] = {
+    "events": "topic",
+    "commands": "topic",
+    "retry": "direct",
+    "dead_letter": "fanout",
+}
 _KINDS = ("topic", "fanout", "direct")
+#: In a word with anything else, no pattern could be bound for it.
+_TYPE_IN_WORDS = re.compile(r"(.*\.)?\{type\}(\..*)?|((?!\{type\}).)*")
 
 
 def names(value: object) -> dict[str, str]:
@@ -89,6 +102,8 @@ def _check(key: str, template: str) -> None:
     _refuse_unknown(repr(key), template, TEMPLATES[key].placeholders)
     if not template and not TEMPLATES[key].may_be_empty:
         raise ValueError(f"{key!r} is empty")
+    if "type" in TEMPLATES[key].placeholders and not _TYPE_IN_WORDS.fullmatch(template):
+        raise ValueError(f"{key!r} is {template!r:.100}; dots have to stand around {{type}}")
 
 
 def _refuse_unknown(what: str, template: str, allowed: tuple[str, ...]) -> None:

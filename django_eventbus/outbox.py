@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from django_eventbus.conf import NAME_LIMIT, conf
 from django_eventbus.durations import Duration, seconds
-from django_eventbus.events import Event, Meta, cause, is_type
+from django_eventbus.events import Command, Event, Meta, cause, is_type
 from django_eventbus.exceptions import InvalidEvent, InvalidPayload, NoTransaction
 from django_eventbus.headers import headers_problem
 from django_eventbus.messages import (
@@ -31,15 +31,16 @@ from django_eventbus.messages import (
 from django_eventbus.models import OutboxEvent
 from django_eventbus.models.carried_message import columns_of
 from django_eventbus.payloads import body_of, payload_of_body
-from django_eventbus.subscriptions import exchange_of
+from django_eventbus.routing import COMMANDS, EVENTS, Route, exchange_of
 
 Publication = Event | tuple[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Sending:
+class Sending:
     """How something is to be sent, whatever it is."""
 
+    route: Route
     now: datetime
     due_at: datetime | None
     headers: Mapping[str, Any]
@@ -64,11 +65,8 @@ def publish(  # noqa: PLR0913
 
     Raise InvalidEvent, before anything is written, if it could not be sent.
     """
-    _require_transaction(using)
-    publication = (event, payload) if isinstance(event, str) else _typed(event, payload)
-    row = _row(publication, key, _sending(delay, at, headers, correlation_id, debug))
-    row.save(using=using, force_insert=True)
-    return UUID(row.message_id)
+    sending = sending_of(EVENTS, delay, at, headers, correlation_id, debug)
+    return write(event, payload, key=key, sending=sending, using=using)
 
 
 def publish_many(  # noqa: PLR0913
@@ -88,11 +86,20 @@ def publish_many(  # noqa: PLR0913
     *key* may be a function of the event.
     """
     _require_transaction(using)
-    sending = _sending(delay, at, headers, correlation_id, debug)
+    sending = sending_of(EVENTS, delay, at, headers, correlation_id, debug)
     rows = [_row(each, key(each) if callable(key) else key, sending) for each in events]
     with transaction.atomic(using=using):
         OutboxEvent.objects.using(using).bulk_create(rows, batch_size=500)
     return [UUID(row.message_id) for row in rows]
+
+
+def write(event: Event | str, payload: Any, *, key: object, sending: Sending, using: str) -> UUID:
+    """Write one row to the outbox; return the id of the message."""
+    _require_transaction(using)
+    publication = (event, payload) if isinstance(event, str) else _typed(event, payload)
+    row = _row(publication, key, sending)
+    row.save(using=using, force_insert=True)
+    return UUID(row.message_id)
 
 
 def cancel(event_id: UUID | str, *, using: str = DEFAULT_DB_ALIAS) -> bool:
@@ -134,15 +141,18 @@ def _typed(event: Event, payload: Any) -> Event:
     return event
 
 
-def _sending(
+def sending_of(
+    route: Route,
     delay: Duration | None,
     at: datetime | None,
     headers: Mapping[str, Any] | None,
     correlation_id: str,
     debug: bool,
-) -> _Sending:
+) -> Sending:
+    """Return how something is to be sent, or raise InvalidEvent."""
     now = timezone.now()
-    return _Sending(
+    return Sending(
+        route=route,
         now=now,
         due_at=_due(delay, at, now),
         headers=headers or {},
@@ -151,8 +161,8 @@ def _sending(
     )
 
 
-def _row(publication: object, key: object, sending: _Sending) -> OutboxEvent:
-    event_type, version, payload = _parts(publication)
+def _row(publication: object, key: object, sending: Sending) -> OutboxEvent:
+    event_type, version, payload = _parts(publication, sending.route)
     because = cause.get()
     causation_id = because.id if because else ""
     key_text = _short("key", "" if key is None else str(key))
@@ -163,10 +173,8 @@ def _row(publication: object, key: object, sending: _Sending) -> OutboxEvent:
         type=event_type,
         version=version,
         source=conf.service,
-        exchange=exchange_of(event_type),
-        routing_key=_short(
-            "routing key", conf.name("routing_key", type=event_type, version=version)
-        ),
+        exchange=exchange_of(sending.route, event_type),
+        routing_key=_short("routing key", sending.route.routing_key_of(event_type, version)),
         key=key_text,
         shard=crc32((key_text or message_id).encode()) % conf.shards,
         body=body_of(payload, conf.max_body_bytes),
@@ -179,12 +187,11 @@ def _row(publication: object, key: object, sending: _Sending) -> OutboxEvent:
     )
 
 
-def _parts(publication: object) -> tuple[str, int, Any]:
+def _parts(publication: object, route: Route) -> tuple[str, int, Any]:
     if isinstance(publication, Event):
         event = publication
         _check_fields(event)
-        if not event.event_type:
-            raise InvalidEvent(f"{type(event).__name__} has no type: add type= to its class")
+        _check_class(type(event), route)
         return event.event_type, event.event_version, event
     match publication:
         case (event_type, payload):
@@ -202,6 +209,17 @@ def _checked_type(event_type: object) -> str:
             "such as 'order.placed'"
         )
     return str(event_type)
+
+
+def _check_class(event_class: type[Event], route: Route) -> None:
+    name = event_class.__name__
+    if not event_class.event_type:
+        raise InvalidEvent(f"{name} has no type: add type= to its class")
+    if issubclass(event_class, Command) is not (route is COMMANDS):
+        remedy = "publish it" if route is COMMANDS else "send it with send_command()"
+        raise InvalidEvent(
+            f"{name} is {'an event' if route is COMMANDS else 'a command'}: {remedy}"
+        )
 
 
 def _check_fields(event: Event) -> None:
@@ -230,7 +248,7 @@ def _inherited(because: Meta | None) -> str:
     return storable(because.correlation_id or because.id, NAME_LIMIT) if because else ""
 
 
-def _headers(sending: _Sending, version: int, key: str, causation_id: str) -> dict[str, Any]:
+def _headers(sending: Sending, version: int, key: str, causation_id: str) -> dict[str, Any]:
     headers, due_at = sending.headers, sending.due_at
     if not isinstance(headers, Mapping):
         raise InvalidEvent(f"headers is a {type(headers).__name__}; write a dict")

@@ -11,10 +11,11 @@ from django.db import DEFAULT_DB_ALIAS
 
 from django_eventbus.conf import conf, count, delays, wait
 from django_eventbus.durations import Duration, seconds
-from django_eventbus.events import Event, Meta, ReceivedEvent
+from django_eventbus.events import Command, Event, Meta, ReceivedEvent
 from django_eventbus.messages import CAUSATION, KEY, Message
 from django_eventbus.patterns import matches
 from django_eventbus.retries import Errors, Predicate, RetryPolicy
+from django_eventbus.routing import EVENTS, Route, exchange_of
 
 Handler = Callable[[Any], object]
 #: Called with the error and the event after an outcome is recorded.
@@ -31,6 +32,7 @@ class Subscription:
     handler: Handler
     pattern: str
     event_class: type[Event] | None = None
+    route: Route = EVENTS
     queue_name: str = ""
     aliases: tuple[str, ...] = ()
     delays: tuple[float, ...] | None = None
@@ -73,8 +75,26 @@ class Subscription:
             retry_client_errors=self.retry_client_errors,
         )
 
+    @property
+    def exchange(self) -> str:
+        """Where what it takes is published."""
+        return exchange_of(self.route, self.pattern)
+
     def matches(self, message: Message) -> bool:
-        return any(matches(self.pattern, topic) for topic in message.topics)
+        """Whether it takes *message*, by its type or by the key it was first published with."""
+        # A stranger's message need not have a type, and its key has more in it than that.
+        is_meant = any(matches(self.pattern, topic) for topic in message.topics) or matches(
+            self.route.key_of(self.pattern), message.first_routing_key
+        )
+        return is_meant and (self.route is EVENTS or self.is_on_the_way_of(message))
+
+    def is_on_the_way_of(self, message: Message) -> bool:
+        """Whether *message* was not published as a command to an event's handler, or reversely."""
+        came_by = message.first_exchange
+        return came_by == self.exchange or came_by not in (
+            conf.events_exchange,
+            conf.commands_exchange,
+        )
 
     def handle(self, event: Event | ReceivedEvent) -> None:
         """Call the handler, and see that it has done its work."""
@@ -170,8 +190,17 @@ class Registry:
 registry = Registry()
 
 
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """What a subscription is for."""
+
+    pattern: str
+    event_class: type[Event] | None = None
+    route: Route = EVENTS
+
+
 def subscribe(  # noqa: PLR0913
-    pattern: str | type[Event],
+    pattern: str | type[Event] | Topic,
     *,
     queue: str = "",
     name: str = "",
@@ -191,15 +220,16 @@ def subscribe(  # noqa: PLR0913
     using: str = DEFAULT_DB_ALIAS,
 ) -> Callable[[H], H]:
     """Run the decorated function, once in effect, for each event that *pattern* matches."""
-    event_class = _event_class(pattern)
+    topic = pattern if isinstance(pattern, Topic) else _event_topic(pattern)
 
     def register(handler: H) -> H:
         registry.add(
             Subscription(
                 name=name or name_of(handler),
                 handler=handler,
-                pattern=event_class.event_type if event_class else str(pattern),
-                event_class=event_class,
+                pattern=topic.pattern,
+                event_class=topic.event_class,
+                route=topic.route,
                 queue_name=queue,
                 aliases=(aliases,) if isinstance(aliases, str) else tuple(aliases),
                 delays=None if retry is None else delays(_listed(retry)),
@@ -222,11 +252,13 @@ def subscribe(  # noqa: PLR0913
     return register
 
 
-def _event_class(pattern: object) -> type[Event] | None:
+def _event_topic(pattern: object) -> Topic:
     if isinstance(pattern, str):
-        return None
+        return Topic(pattern)
+    if isinstance(pattern, type) and issubclass(pattern, Command):
+        raise TypeError(f"{pattern.__name__} is a command: write @handle_command above its handler")
     if isinstance(pattern, type) and issubclass(pattern, Event):
-        return pattern
+        return Topic(pattern.event_type, pattern)
     raise TypeError(
         f"@subscribe was given {pattern!r:.100}: write @subscribe('order.placed'), "
         "@subscribe('order.*'), or an Event class"
@@ -256,10 +288,3 @@ def name_of(handler: Callable[..., object]) -> str:
     """Return the name of a subscription that was given none: where its handler is."""
     module = handler.__module__.removesuffix(".subscribers")
     return f"{module}.{handler.__qualname__}"
-
-
-def exchange_of(topic: str) -> str:
-    """Return the exchange for an event type, or for a pattern of them: ROUTES, else the events'."""
-    templates = (each for route, each in conf.routes.items() if matches(route, topic))
-    template = next(templates, "")
-    return conf.filled(template) if template else conf.events_exchange

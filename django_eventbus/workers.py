@@ -19,7 +19,7 @@ from django_eventbus.deaths import home_of
 from django_eventbus.exceptions import EventBusError, Unavailable
 from django_eventbus.outages import OutageWatch
 from django_eventbus.relay import Relay
-from django_eventbus.subscriptions import default_policy, exchange_of, registry
+from django_eventbus.subscriptions import Subscription, default_policy, registry
 from django_eventbus.transports.contract import Delivery, QueueSpec, Subscriber, Transport
 
 logger = logging.getLogger(__name__)
@@ -272,7 +272,7 @@ def _spec(queue: str) -> QueueSpec:
     subscriptions = registry.on_queue(queue)
     delays = {delay for each in subscriptions for delay in each.policy.delays}
     home = conf.events_exchange
-    bindings = {(exchange_of(each.pattern), _binding_key(each.pattern)) for each in subscriptions}
+    bindings = {_binding(each) for each in subscriptions}
     return QueueSpec(
         name=queue,
         exchange=home,
@@ -282,7 +282,5 @@ def _spec(queue: str) -> QueueSpec:
     )
 
 
-def _binding_key(pattern: str) -> str:
-    # A fanout exchange ignores it; the database transport, which knows no types, does not.
-    is_fanout = conf.exchange_types["events"] == "fanout"
-    return "#" if is_fanout else conf.name("binding_key", pattern=pattern)
+def _binding(subscription: Subscription) -> tuple[str, str]:
+    return subscription.exchange, subscription.route.binding_key_of(subscription.pattern)

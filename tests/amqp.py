@@ -65,6 +65,7 @@ class Amqp:
                 channel.exchange_delete(f"{name}.retry")
                 channel.exchange_delete(f"{name}.dlq")
             channel.exchange_delete(f"{self.namespace}.events")
+            channel.exchange_delete(f"{self.namespace}.commands")
 
 
 @pytest.fixture

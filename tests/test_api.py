@@ -15,8 +15,9 @@ from django_eventbus import exceptions
 
 PACKAGE = Path(django_eventbus.__file__).parent
 PUBLIC = [
-    "Event", "EventSignal", "GiveUp", "Meta", "ReceivedEvent", "RetryLater", "Skip", "TooEarly",
-    "cancel", "publish", "publish_many", "publish_model_events", "subscribe",
+    "Command", "Event", "EventSignal", "GiveUp", "Meta", "ReceivedEvent", "RetryLater", "Skip",
+    "TooEarly", "cancel", "handle_command", "publish", "publish_many", "publish_model_events",
+    "send_command", "subscribe",
 ]  # fmt: skip
 
 #: Before django.setup(), without any settings: where a project's events and subscribers may be

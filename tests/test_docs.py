@@ -216,7 +216,7 @@ def test_every_public_name_is_documented():
     assert documented == [*(field.name for field in fields(Meta)), "is_last"]
 
 
-@pytest.mark.parametrize("name", ["publish", "publish_many", "subscribe"])
+@pytest.mark.parametrize("name", ["publish", "publish_many", "send_command", "subscribe"])
 def test_every_signature_is_documented(name: str):
     page = section(DOCS / "reference/api.md", f"{name}()")
     documented = ast.parse(FENCE.search(page)[2]).body[0].args

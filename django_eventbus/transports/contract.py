@@ -98,6 +98,15 @@ class Level:
     dlq_messages: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Published:
+    """Something that this project publishes, and where."""
+
+    type: str
+    exchange: str
+    routing_key: str
+
+
 #: Waits for the confirms of a batch: see Publisher.publish() for what it returns and raises.
 Receipts = Callable[[], Sequence[Receipt]]
 
@@ -172,8 +181,8 @@ class Transport(Protocol):
     def owns_dead_letter_queues(self) -> bool:
         """Whether the DLQs are ours to empty, and not those of a bus that others laid out."""
 
-    def examine(self, queues: Sequence[QueueSpec], event_types: Sequence[str]) -> list[Finding]:
-        """Look for what is wrong with *queues*, or keeps *event_types* from arriving."""
+    def examine(self, queues: Sequence[QueueSpec], published: Sequence[Published]) -> list[Finding]:
+        """Look for what is wrong with *queues*, or keeps what is *published* from arriving."""
 
     def levels(self, queues: Sequence[QueueSpec]) -> list[Level]:
         """Look how full *queues* are; nothing is declared or received."""

@@ -263,7 +263,7 @@ def judged(**values):
         ({"product": "LavinMQ"}, "warning", "calls itself 'LavinMQ'"),
         ({"product": ""}, "warning", "calls itself 'nothing'"),
         (
-            {"management": ManagementFacts(skew=-90, queues={}, keys={})},
+            {"management": ManagementFacts(skew=-90, queues={})},
             "warning",
             "clock is -90 s from ours",
         ),

@@ -12,7 +12,7 @@ from django_eventbus.exceptions import BadSetting
 from django_eventbus.findings import Finding
 from django_eventbus.models import Binding
 from django_eventbus.outages import proven
-from django_eventbus.transports.contract import Level, QueueSpec
+from django_eventbus.transports.contract import Level, Published, QueueSpec
 from django_eventbus.transports.database.doctor import examine
 from django_eventbus.transports.database.levels import levels
 from django_eventbus.transports.database.publisher import DatabasePublisher
@@ -57,8 +57,8 @@ class DatabaseTransport:
     def owns_dead_letter_queues(self) -> bool:
         return False
 
-    def examine(self, queues: Sequence[QueueSpec], event_types: Sequence[str]) -> list[Finding]:
-        return examine(self.using, queues, event_types)
+    def examine(self, queues: Sequence[QueueSpec], published: Sequence[Published]) -> list[Finding]:
+        return examine(self.using, queues, published)
 
     def levels(self, queues: Sequence[QueueSpec]) -> list[Level]:
         return levels(self.using, queues)

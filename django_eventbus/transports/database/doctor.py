@@ -13,18 +13,21 @@ from django_eventbus.durations import label
 from django_eventbus.findings import Finding, error, unchecked, warning
 from django_eventbus.models import Binding, QueuedMessage
 from django_eventbus.outages import proven
-from django_eventbus.patterns import matches
-from django_eventbus.transports.contract import QueueSpec
+from django_eventbus.transports.contract import Published, QueueSpec
+from django_eventbus.transports.takers import about_handled, about_published
 
 #: A consumer that works takes what is due within seconds.
 _WAITING = timedelta(minutes=5)
 
 
-def examine(using: str, queues: Sequence[QueueSpec], event_types: Sequence[str]) -> list[Finding]:
+def examine(
+    using: str, queues: Sequence[QueueSpec], published: Sequence[Published]
+) -> list[Finding]:
     """Return what is wrong with the queues in the database *using*."""
     with proven(using):
         bindings = set(Binding.objects.using(using).values_list("exchange", "queue", "pattern"))
-        found = [*_about_bindings(queues, bindings), *_about_types(bindings, event_types)]
+        found = [*_about_bindings(queues, bindings), *about_published(published, bindings)]
+        found += about_handled(queues, bindings)
         found += _about_messages(using)
     found.append(
         unchecked(
@@ -50,18 +53,6 @@ def _about_bindings(
             yield warning(
                 f"Events {pattern!r} go to the queue {queue}, and nothing here subscribes to them.",
                 "Delete the binding if no other version of this service runs.",
-            )
-
-
-def _about_types(
-    bindings: set[tuple[str, str, str]], event_types: Sequence[str]
-) -> Iterator[Finding]:
-    patterns = {pattern for _, _, pattern in bindings}
-    for event_type in event_types:
-        if not any(matches(pattern, event_type) for pattern in patterns):
-            yield warning(
-                f"No queue is bound to take events of the type {event_type!r}.",
-                "Deploy a subscription to it, or stop publishing it.",
             )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from django_eventbus.findings import Finding
-from django_eventbus.transports.contract import Level, QueueSpec
+from django_eventbus.transports.contract import Level, Published, QueueSpec
 from django_eventbus.transports.rabbitmq.connection import BrokerConnection
 from django_eventbus.transports.rabbitmq.declaring import current, establish, restore
 from django_eventbus.transports.rabbitmq.doctor import findings
@@ -62,11 +62,11 @@ class RabbitmqTransport:
     def owns_dead_letter_queues(self) -> bool:
         return owns_dead_letter_queue()
 
-    def examine(self, queues: Sequence[QueueSpec], event_types: Sequence[str]) -> list[Finding]:
+    def examine(self, queues: Sequence[QueueSpec], published: Sequence[Published]) -> list[Finding]:
         with self._connected("doctor") as connection:
             inquiry = Inquiry(connection)
             specs = [current(inquiry, queue) for queue in queues]
-            return list(findings(gather(connection, specs), event_types))
+            return list(findings(gather(connection, specs, published), published))
 
     def levels(self, queues: Sequence[QueueSpec]) -> list[Level]:
         with self._connected("levels") as connection:

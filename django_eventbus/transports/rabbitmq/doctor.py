@@ -8,10 +8,12 @@ from typing import Any
 
 from django_eventbus.conf import conf
 from django_eventbus.findings import Finding, error, unchecked, warning
-from django_eventbus.patterns import matches
+from django_eventbus.routing import type_of
+from django_eventbus.transports.contract import Published
 from django_eventbus.transports.rabbitmq.examining import Facts, ResourceFacts
 from django_eventbus.transports.rabbitmq.management_api import ManagementFacts
 from django_eventbus.transports.rabbitmq.topology import Queue, dead_letter_queue
+from django_eventbus.transports.takers import about_handled, about_published
 
 _OLDEST = (3, 10)
 #: Seconds that the clocks may differ before times in headers and tables mislead.
@@ -22,7 +24,7 @@ _FEW_DELIVERIES = 20
 Policy = dict[str, Any]
 
 
-def findings(facts: Facts, event_types: Sequence[str]) -> Iterator[Finding]:
+def findings(facts: Facts, published: Sequence[Published]) -> Iterator[Finding]:
     """Yield what is wrong with the broker or could not be looked at."""
     yield from _about_version(facts)
     yield from _about_resources(facts)
@@ -31,7 +33,8 @@ def findings(facts: Facts, event_types: Sequence[str]) -> Iterator[Finding]:
     if facts.management:
         yield from _about_policies(facts, facts.management)
         yield from _about_bindings(facts, facts.management)
-        yield from _about_types(facts, facts.management, event_types)
+        yield from about_published(published, facts.management.bindings)
+        yield from about_handled(facts.specs, facts.management.bindings)
         yield from _about_clocks(facts.management)
     yield from _unchecked(facts)
 
@@ -202,22 +205,10 @@ def _about_bindings(facts: Facts, management: ManagementFacts) -> Iterator[Findi
 
 def _is_bound(exchange: str, key: str, bindings: frozenset[tuple[str, str]]) -> bool:
     # A fanout exchange ignores keys, and people bind to it with any.
-    is_fanout = conf.exchange_types["events"] == "fanout" and exchange == conf.events_exchange
+    is_fanout = exchange in (conf.events_exchange, conf.commands_exchange) and (
+        type_of(exchange) == "fanout"
+    )
     return (exchange, key) in bindings or (is_fanout and exchange in dict(bindings))
-
-
-def _about_types(
-    facts: Facts, management: ManagementFacts, event_types: Sequence[str]
-) -> Iterator[Finding]:
-    if conf.exchange_types["events"] != "topic":
-        return
-    keys = management.keys.get(conf.events_exchange, [])
-    for event_type in event_types:
-        if not any(matches(key, event_type) for key in keys):
-            yield warning(
-                f"No queue is bound to take events of the type {event_type!r}.",
-                "Deploy a subscription to it, or stop publishing it.",
-            )
 
 
 def _about_clocks(management: ManagementFacts) -> Iterator[Finding]:

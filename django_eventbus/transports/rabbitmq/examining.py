@@ -10,7 +10,7 @@ from pika import spec as amqp
 
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import BrokerRefused
-from django_eventbus.transports.contract import QueueSpec
+from django_eventbus.transports.contract import Published, QueueSpec
 from django_eventbus.transports.rabbitmq.connection import BrokerConnection
 from django_eventbus.transports.rabbitmq.inquiry import (
     ChannelClosed,
@@ -73,7 +73,9 @@ class Facts:
         return next((each for each in queues if each.resource.name == name), None)
 
 
-def gather(connection: BrokerConnection, specs: Sequence[QueueSpec]) -> Facts:
+def gather(
+    connection: BrokerConnection, specs: Sequence[QueueSpec], published: Sequence[Published]
+) -> Facts:
     """Return what can be found out about what *specs* need."""
     properties = connection.server_properties
     facts = Facts(
@@ -90,7 +92,7 @@ def gather(connection: BrokerConnection, specs: Sequence[QueueSpec]) -> Facts:
             facts.resources.append(_look_at(inquiry, resource))
     _try_to_write(connection, facts)
     _try_to_read(connection, facts)
-    _ask_management(connection, facts)
+    _ask_management(connection, facts, {each.exchange for each in published})
     return facts
 
 
@@ -186,14 +188,14 @@ def _read_refusal(connection: BrokerConnection, queue: str) -> str:
     return ""
 
 
-def _ask_management(connection: BrokerConnection, facts: Facts) -> None:
+def _ask_management(connection: BrokerConnection, facts: Facts, exchanges: set[str]) -> None:
     if not conf.management_url:
         facts.management_problem = "MANAGEMENT_URL is not set"
         return
     queues = [each.resource.name for each in facts.resources if isinstance(each.resource, Queue)]
-    exchanges = dict.fromkeys(spec.exchange for spec in facts.specs)
+    bound = {exchange for spec in facts.specs for exchange, _ in spec.bindings}
     try:
         api = ManagementApi(conf.management_url, connection.address)
-        facts.management = api.facts(queues, exchanges)
+        facts.management = api.facts(queues, sorted(exchanges | bound))
     except ManagementProblem as problem:
         facts.management_problem = f"the management plugin could not be asked: {problem}"

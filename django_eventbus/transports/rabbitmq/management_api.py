@@ -38,8 +38,8 @@ class ManagementFacts:
     #: How many seconds the broker's clock is ahead of ours.
     skew: float
     queues: dict[str, ManagedQueue]
-    #: The keys of every binding, whoever made it, by exchange.
-    keys: dict[str, list[str]]
+    #: Every binding, whoever made it: an exchange, what is bound to it, and the key.
+    bindings: list[tuple[str, str, str]] = field(default_factory=list)
 
 
 class ManagementApi:
@@ -59,8 +59,8 @@ class ManagementApi:
     def facts(self, queues: Iterable[str], exchanges: Iterable[str]) -> ManagementFacts:
         """Return what there is to know of *queues* and *exchanges*, or raise ManagementProblem."""
         found = {name: queue for name in queues if (queue := self._queue(name))}
-        keys = {exchange: self._keys(exchange) for exchange in exchanges}
-        return ManagementFacts(skew=self.skew, queues=found, keys=keys)
+        bindings = [each for exchange in exchanges for each in self._bindings(exchange)]
+        return ManagementFacts(skew=self.skew, queues=found, bindings=bindings)
 
     def _queue(self, name: str) -> ManagedQueue | None:
         path = f"queues/{self._vhost}/{quote(name, safe='')}"
@@ -73,9 +73,10 @@ class ManagementApi:
             bindings=frozenset((each["source"], each["routing_key"]) for each in bindings),
         )
 
-    def _keys(self, exchange: str) -> list[str]:
+    def _bindings(self, exchange: str) -> list[tuple[str, str, str]]:
         path = f"exchanges/{self._vhost}/{quote(exchange, safe='')}/bindings/source"
-        return [each["routing_key"] for each in self._get(path) or []]
+        found = self._get(path) or []
+        return [(exchange, each["destination"], each["routing_key"]) for each in found]
 
     def _get(self, path: str) -> Any:
         """Return what is at *path*, or None if there is nothing."""

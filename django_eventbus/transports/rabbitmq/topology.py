@@ -9,6 +9,7 @@ from typing import Any
 from django_eventbus.conf import conf
 from django_eventbus.durations import label
 from django_eventbus.naming import placeholders
+from django_eventbus.routing import type_of
 from django_eventbus.transports.contract import (
     Address,
     Outgoing,
@@ -102,7 +103,7 @@ def owns_dead_letter_queue() -> bool:
 def resources(spec: QueueSpec) -> Iterator[Resource]:
     """Yield what *spec* needs, in the order in which it can be declared."""
     for exchange in dict.fromkeys((spec.exchange, *(each for each, _ in spec.bindings))):
-        yield Exchange(name=exchange, kind=conf.exchange_types["events"])
+        yield Exchange(name=exchange, kind=type_of(exchange))
     yield from family(spec.name, spec.delays)
     for exchange, key in spec.bindings:
         yield Bind(queue=spec.name, exchange=exchange, key=key)
