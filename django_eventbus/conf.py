@@ -12,14 +12,20 @@ from django.conf import settings
 from django_eventbus import codes, naming
 from django_eventbus.durations import seconds
 from django_eventbus.exceptions import BadSetting
+from django_eventbus.setting_values import (
+    count,
+    count_or_none,
+    function,
+    percent,
+    rate,
+    shard_count,
+)
 
 T = TypeVar("T")
 _REQUIRED = object()
 NAME_LIMIT = 255
 _WORD = re.compile(r"[A-Za-z0-9_-]+")
 _URL = re.compile(r"[a-z][a-z0-9+]*://")
-_MOST = 2**30
-_MOST_SHARDS = 1024
 
 
 class Setting(Generic[T]):
@@ -71,19 +77,6 @@ def is_word(text: str) -> bool:
 
 def optional(parse: Callable[[Any], T]) -> Callable[[Any], T | None]:
     return lambda value: None if value is None else parse(value)
-
-
-def count(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST:
-        raise ValueError(f"{value!r:.100} is not a whole number from 1 to {_MOST:,}")
-    return value
-
-
-def shard_count(value: object) -> int:
-    """Accept as many shards as a relay can visit."""
-    if count(value) > _MOST_SHARDS:
-        raise ValueError(f"{value!r} is more than {_MOST_SHARDS}")
-    return count(value)
 
 
 def flag(value: object) -> bool:
@@ -200,6 +193,12 @@ class Conf:
     redrive_timeout = Setting(wait, "1h")
     log_levels = Setting(codes.levels, {})
     redact = Setting(rules, ("password", "secret", "token", "api_key", "authorization", "cookie"))
+    redrive_canary = Setting(count_or_none, 5)
+    redrive_rate = Setting(rate, 50)
+    redrive_in_flight = Setting(count, 200)
+    redrive_fail_percent = Setting(percent, 20)
+    reason_above = Setting(count_or_none, 100)
+    permission = Setting(optional(function), None)
 
     @property
     def given(self) -> dict[str, Any]:

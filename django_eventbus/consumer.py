@@ -11,9 +11,10 @@ from django.utils import timezone
 from msgspec.structs import replace
 
 from django_eventbus.conf import conf
-from django_eventbus.dead_letters import heal_unreached, last_place, was_discarded
+from django_eventbus.dead_letters import heal_unreached, was_discarded
 from django_eventbus.events import ReceivedEvent
 from django_eventbus.exceptions import BrokerUnavailable, Busy, Unavailable, Undecodable, Unmatched
+from django_eventbus.fingerprints import last_place
 from django_eventbus.inbox import Inbox
 from django_eventbus.messages import ORIGINAL_QUEUE, RETRY_COUNT, SUBSCRIPTION, payload_of
 from django_eventbus.models import InboxRecord

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 import socket
 import traceback
 from collections.abc import Iterable
@@ -14,8 +12,9 @@ import msgspec
 from django.db import transaction
 from django.utils import timezone
 
-from django_eventbus.messages import Message, is_made, storable, storable_json
-from django_eventbus.models import DeadLetter, InboxRecord
+from django_eventbus.fingerprints import Likeness, own_place, without_what_varies
+from django_eventbus.messages import EDITED_FROM, Message, is_made, storable, storable_json
+from django_eventbus.models import DeadLetter, FailureGroup, InboxRecord
 from django_eventbus.models.carried_message import columns_of
 from django_eventbus.outcomes import Park
 from django_eventbus.retries import words_of
@@ -23,7 +22,6 @@ from django_eventbus.retries import words_of
 #: Characters kept of a traceback: its end, where the error is.
 TRACEBACK_LIMIT = 20_000
 ERROR_LIMIT = 2_000
-_VARYING = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|\d+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +41,7 @@ def cause_of(outcome: Park, error: BaseException) -> Cause:
         kind=outcome.kind,
         error_type=type(error).__qualname__,
         error=words_of(error),
-        place=last_place(error).rpartition(":")[0],
+        place=own_place(error),
         traceback=traceback_of(error),
     )
 
@@ -52,13 +50,15 @@ def park(
     message: Message, cause: Cause, *, subscription: str, queue: str, using: str
 ) -> DeadLetter:
     """Write or reopen the dead letter of *message*; a copy that is not newer changes nothing."""
-    values = _values(message.identified(), cause, subscription)
+    likeness = likeness_of(subscription, cause)
+    values = _values(message.identified(), cause, likeness)
     identity = {
         "subscription": subscription,
         "queue": queue,
         "message_id": values.pop("message_id"),
     }
     with transaction.atomic(using=using):
+        _introduce(likeness, using)
         letters = DeadLetter.objects.using(using).select_for_update()
         letter, is_new = letters.get_or_create(**identity, defaults=values)
         awaited = (DeadLetter.State.REDRIVING, DeadLetter.State.UNKNOWN)
@@ -127,21 +127,32 @@ def traceback_of(error: BaseException) -> str:
     return storable(text[-TRACEBACK_LIMIT:], TRACEBACK_LIMIT)
 
 
-def fingerprint_of(subscription: str, cause: Cause) -> str:
-    """Return the same text for the same failure of different messages."""
-    words = _VARYING.sub("#", cause.error)[:500]
-    parts = "\n".join((subscription, cause.error_type, cause.place, words))
-    return hashlib.sha256(parts.encode(errors="replace")).hexdigest()
+def likeness_of(subscription: str, cause: Cause) -> Likeness:
+    """Return what the failure has in common with others."""
+    return Likeness(
+        subscription=subscription,
+        kind=cause.kind,
+        error_type=storable(cause.error_type, 255),
+        place=storable(cause.place, 255),
+        title=storable(without_what_varies(cause.error), ERROR_LIMIT),
+    )
 
 
-def last_place(error: BaseException) -> str:
-    """Return file, function and line where the error last was in code that is no package."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "site-packages" not in frame.filename]
-    return f"{own[-1].filename}:{own[-1].name}:{own[-1].lineno}" if own else ""
+def _introduce(likeness: Likeness, using: str) -> None:
+    """Write the group of a failure that is the first of its like."""
+    group = FailureGroup(
+        fingerprint=likeness.fingerprint,
+        kind=likeness.kind,
+        subscription=likeness.subscription,
+        error_type=likeness.error_type,
+        place=likeness.place,
+        title=likeness.title,
+    )
+    # Nothing is counted here: a row that each failure of a kind writes to would be waited for.
+    FailureGroup.objects.using(using).bulk_create([group], ignore_conflicts=True)
 
 
-def _values(message: Message, cause: Cause, subscription: str) -> dict[str, Any]:
+def _values(message: Message, cause: Cause, likeness: Likeness) -> dict[str, Any]:
     return {
         **columns_of(message),
         "kind": cause.kind,
@@ -150,7 +161,8 @@ def _values(message: Message, cause: Cause, subscription: str) -> dict[str, Any]
         "error_type": storable(cause.error_type, 255),
         "error": storable(cause.error, ERROR_LIMIT),
         "traceback": cause.traceback,
-        "fingerprint": fingerprint_of(subscription, cause),
+        "fingerprint": likeness.fingerprint,
+        "edited_from": message.text(EDITED_FROM),
         "payload": _payload(message),
         "host": socket.gethostname()[:255],
     }

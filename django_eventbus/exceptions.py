@@ -16,6 +16,10 @@ EventBusError
 ├── Busy                    another worker is handling the same message now
 ├── TooOld                  older than what the inbox remembers
 ├── StartedTooOften         its handler started and never came back, too many times
+├── AppendOnly              an entry of the audit was to be changed
+├── BadSelection            a filter of dead letters cannot be read
+├── BadPlan                 a re-drive plan cannot be made or changed so
+├── BadEdit                 an edited message cannot be sent
 ├── UnknownQueue            a command was given a queue that is not this project's
 ├── BrokerRefused           the broker answers, and says no: a login, a queue's arguments
 ├── Unavailable             an outage, never a failed attempt
@@ -104,6 +108,26 @@ class TooOld(EventBusError):
 
 class StartedTooOften(EventBusError):
     """The handler was started and never came back, more often than START_LIMIT."""
+
+
+class AppendOnly(EventBusError):
+    """An entry of the audit was to be changed or deleted."""
+
+
+class BadSelection(EventBusError, ValueError):
+    """A filter of dead letters cannot be read."""
+
+
+class BadPlan(EventBusError, ValueError):
+    """A re-drive plan cannot be made like this, or not be changed so in its state."""
+
+
+class BadEdit(EventBusError, ValueError):
+    """An edited message cannot be sent; *problems* has a sentence for each reason."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__(" ".join(problems))
+        self.problems = problems
 
 
 class UnknownQueue(EventBusError):

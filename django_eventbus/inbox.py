@@ -15,7 +15,6 @@ from django.utils import timezone
 
 from django_eventbus.commits import CommitMarker, refuse_broken_transaction
 from django_eventbus.conf import conf
-from django_eventbus.dead_letters import last_place
 from django_eventbus.events import cause
 from django_eventbus.exceptions import (
     Busy,
@@ -24,6 +23,7 @@ from django_eventbus.exceptions import (
     TooEarly,
     Unavailable,
 )
+from django_eventbus.fingerprints import last_place
 from django_eventbus.isolation import Isolation
 from django_eventbus.messages import Message
 from django_eventbus.models import DeadLetter, InboxMark, InboxRecord

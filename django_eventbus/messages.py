@@ -29,6 +29,8 @@ REDRIVEN_AT = "x-redriven-at"
 REDRIVEN_BY = "x-redriven-by"
 REDRIVEN_COUNT = "x-redriven-count"
 REDRIVEN_DEAD_LETTER = "x-redriven-dead-letter"
+REDRIVEN_TRIES = "x-redriven-tries"
+EDITED_FROM = "x-edited-from"
 SUBSCRIPTION = "eventbus-subscription"
 VERSION = "eventbus-version"
 KEY = "eventbus-key"
@@ -39,9 +41,10 @@ ROW = "eventbus-row"
 #: Holds, in Base64, the properties that could not be read.
 UNREADABLE = "unreadable-properties"
 _MADE = "sha256:"
-_OWN_NUMBERS = (RETRY_COUNT, REDRIVEN_COUNT, REDRIVEN_DEAD_LETTER, VERSION, NOT_BEFORE)
+_OWN_NUMBERS: tuple[str, ...] = (RETRY_COUNT, REDRIVEN_COUNT, REDRIVEN_DEAD_LETTER, REDRIVEN_TRIES)
+_OWN_NUMBERS += (VERSION, NOT_BEFORE)
 _OWN_TEXTS: tuple[str, ...] = (ORIGINAL_EXCHANGE, ORIGINAL_ROUTING_KEY, ORIGINAL_QUEUE, KEY)
-_OWN_TEXTS += (SUBSCRIPTION, CAUSATION, REDRIVEN_AT, REDRIVEN_BY)
+_OWN_TEXTS += (SUBSCRIPTION, CAUSATION, REDRIVEN_AT, REDRIVEN_BY, EDITED_FROM)
 
 #: Set by the broker or meant for it. Sent on, they would make it drop, expire or copy the message.
 _BROKERS_OWN = ("x-death", "x-first-death", "x-last-death", "x-delivery-count", "x-acquired-count")

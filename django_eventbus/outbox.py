@@ -111,6 +111,15 @@ def address_again(
     message: Message, *, queue: str, subscription: str, due_at: datetime | None, using: str
 ) -> OutboxEvent:
     """Write a row that sends *message* to one subscription only: an odd delay or a re-drive."""
+    row = addressed_row(message, queue=queue, subscription=subscription, due_at=due_at)
+    row.save(using=using, force_insert=True)
+    return row
+
+
+def addressed_row(
+    message: Message, *, queue: str, subscription: str, due_at: datetime | None = None
+) -> OutboxEvent:
+    """Return such a row, unsaved."""
     state = OutboxEvent.State.SCHEDULED if due_at else OutboxEvent.State.READY
     row = OutboxEvent(
         **columns_of(message),
@@ -123,7 +132,6 @@ def address_again(
         due_at=due_at,
     )
     row.exchange, row.routing_key = "", queue
-    row.save(using=using, force_insert=True)
     return row
 
 

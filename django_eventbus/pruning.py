@@ -57,7 +57,7 @@ def _outbox(cutoff: datetime, using: str) -> QuerySet[OutboxEvent]:
 
 
 def _dead_letters(cutoff: datetime, using: str) -> QuerySet[DeadLetter]:
-    closed = (DeadLetter.State.HEALED, DeadLetter.State.DISCARDED)
+    closed = DeadLetter.CLOSED
     return DeadLetter.objects.using(using).filter(state__in=closed, closed_at__lt=cutoff)
 
 

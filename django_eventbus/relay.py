@@ -19,6 +19,7 @@ from django_eventbus.messages import ROW, uuid7
 from django_eventbus.models import OutboxEvent, RelayLease
 from django_eventbus.models.outbox_event import OutboxQuerySet
 from django_eventbus.outages import proven
+from django_eventbus.plan_steps import step_plans
 from django_eventbus.redrive import give_up_waiting, report_unsent
 from django_eventbus.signals import announce, event_failed, event_published, event_unroutable
 from django_eventbus.transports.contract import (
@@ -72,6 +73,7 @@ class Relay:
             # Before any row is locked: to connect may take longer than a transaction should.
             self.publisher.open()
             self._look_after_redrives()
+            step_plans(self.using)
             self.rows.promote_due(timezone.now())
             # Rows written while SHARDS was higher are still there to be sent.
             shards = max(conf.shards, self.rows.highest_ready_shard() + 1)

@@ -9,13 +9,14 @@ from typing import Any, TypeVar
 
 from django.db import DEFAULT_DB_ALIAS
 
-from django_eventbus.conf import conf, count, delays, wait
+from django_eventbus.conf import conf, delays, wait
 from django_eventbus.durations import Duration, seconds
 from django_eventbus.events import Command, Event, Meta, ReceivedEvent
-from django_eventbus.messages import CAUSATION, KEY, Message
+from django_eventbus.messages import CAUSATION, KEY, REDRIVEN_TRIES, Message
 from django_eventbus.patterns import matches
 from django_eventbus.retries import Errors, Predicate, RetryPolicy
 from django_eventbus.routing import EVENTS, Route, exchange_of
+from django_eventbus.setting_values import count
 
 Handler = Callable[[Any], object]
 #: Called with the error and the event after an outcome is recorded.
@@ -96,6 +97,9 @@ class Subscription:
             conf.commands_exchange,
         )
 
+    def matches_type(self, event_type: str) -> bool:
+        return matches(self.pattern, event_type)
+
     def handle(self, event: Event | ReceivedEvent) -> None:
         """Call the handler, and see that it has done its work."""
         handler = (event.meta.is_debug and self.debug_handler) or self.handler
@@ -128,7 +132,9 @@ def default_policy() -> RetryPolicy:
 def policy_for(message: Message, subscription: Subscription | None) -> RetryPolicy:
     """Return the policy that *message* fails by; a re-drive has tries of its own."""
     policy = subscription.policy if subscription else default_policy()
-    return replace(policy, tries=conf.redrive_tries) if message.round else policy
+    if not message.round:
+        return policy
+    return replace(policy, tries=message.number(REDRIVEN_TRIES) or conf.redrive_tries)
 
 
 def meta_of(message: Message, *, queue: str, subscription: Subscription | None) -> Meta:

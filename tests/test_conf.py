@@ -145,6 +145,12 @@ WRONG = {
     "REDRIVE_TIMEOUT": [0],
     "LOG_LEVELS": ["INFO", [], {"EVENT_HANDLED": "LOUD"}, {"HANDLED": "INFO"}],
     "REDACT": ["password", [""], [1]],
+    "REDRIVE_CANARY": [-1, True, "5"],
+    "REDRIVE_RATE": [0, True, "5"],
+    "REDRIVE_IN_FLIGHT": [0],
+    "REDRIVE_FAIL_PERCENT": [101, -1],
+    "REASON_ABOVE": [-1],
+    "PERMISSION": ["nowhere.at_all", 5],
 }
 
 

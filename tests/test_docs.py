@@ -257,6 +257,9 @@ def test_every_signal_is_documented():
         models.DeadLetter.State,
         models.DeadLetter.Kind,
         models.Worker.Kind,
+        models.RedrivePlan.State,
+        models.PlannedRedrive.State,
+        models.FailureGroup.Status,
     ],
     ids=lambda choices: choices.__qualname__,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
@@ -21,8 +22,7 @@ class DeadLetterQuerySet(models.QuerySet["DeadLetter"]):
     def heal(self, subscription: str, message_id: str) -> int:
         """Close the dead letter of a message that has been handled after all."""
         found = self.filter(subscription=subscription, message_id=message_id)
-        closed = (DeadLetter.State.HEALED, DeadLetter.State.DISCARDED)
-        unhealed = found.exclude(state__in=closed)
+        unhealed = found.exclude(state__in=DeadLetter.CLOSED)
         return unhealed.update(state=DeadLetter.State.HEALED, closed_at=timezone.now(), note="")
 
 
@@ -36,8 +36,14 @@ class DeadLetter(CarriedMessage):
         #: Re-driven, and nothing was heard of it in time.
         UNKNOWN = "unknown", _("unanswered")
         DISCARDED = "discarded", _("discarded")
+        #: An edited message went out in its place.
+        REPLACED = "replaced", _("replaced")
 
     REDRIVABLE = (State.OPEN, State.UNKNOWN)
+    #: Not closed yet.
+    WAITING = (State.OPEN, State.REDRIVING, State.UNKNOWN)
+    REDRIVEN_COLUMNS = ("state", "round", "redriven_at", "redriven_by", "note")
+    CLOSED = (State.HEALED, State.DISCARDED, State.REPLACED)
 
     class Kind(models.TextChoices):
         FAILED = "failed", _("failed")
@@ -65,7 +71,8 @@ class DeadLetter(CarriedMessage):
     error_type = models.CharField(max_length=255, blank=True)
     error = models.TextField(blank=True)
     traceback = models.TextField(blank=True)
-    fingerprint = models.CharField(max_length=64, db_index=True)
+    #: Of its FailureGroup.
+    fingerprint = models.CharField(max_length=64)
     payload = models.JSONField(null=True, blank=True)
     host = models.CharField(max_length=255, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
@@ -75,6 +82,12 @@ class DeadLetter(CarriedMessage):
     closed_at = models.DateTimeField(null=True, blank=True)
     closed_by = models.CharField(max_length=255, blank=True)
     note = models.TextField(blank=True)
+    #: Not shown among what waits before this time.
+    ignored_until = models.DateTimeField(null=True, blank=True)
+    #: The id of the edited message that went out in its place.
+    replaced_by = models.CharField(max_length=255, blank=True)
+    #: The id of the message that this one was edited from.
+    edited_from = models.CharField(max_length=255, blank=True)
 
     objects = DeadLetterQuerySet.as_manager()
 
@@ -84,6 +97,7 @@ class DeadLetter(CarriedMessage):
         permissions = (
             ("redrive_deadletter", "Can re-drive dead letters"),
             ("discard_deadletter", "Can discard dead letters"),
+            ("edit_deadletter", "Can edit and re-drive dead letters"),
             ("see_sensitive_deadletter", "Can see sensitive values of dead letters"),
         )
         constraints = (
@@ -93,7 +107,27 @@ class DeadLetter(CarriedMessage):
         )
         indexes = (
             message_index("eventbus_dead_letter_message"),
-            models.Index(fields=["state", "parked_at"], name="eventbus_dead_letter_state"),
+            # The list, a page at a time; and a dry run, which counts without a look at the rows.
+            models.Index(
+                fields=["state", "parked_at", "id"],
+                include=["queue", "subscription", "type"],
+                name="eventbus_dead_letter_state",
+            ),
+            # The groups, and what is counted per group, without a look at the rows.
+            models.Index(
+                fields=["state", "fingerprint", "parked_at"], name="eventbus_dead_letter_group"
+            ),
+            # What a selection asks of payload and headers; SQLite makes plain indexes of them.
+            GinIndex(
+                fields=["payload"],
+                opclasses=["jsonb_path_ops"],
+                name="eventbus_dead_letter_payload",
+            ),
+            GinIndex(
+                fields=["headers"],
+                opclasses=["jsonb_path_ops"],
+                name="eventbus_dead_letter_headers",
+            ),
         )
 
     def __str__(self) -> str:
@@ -101,16 +135,17 @@ class DeadLetter(CarriedMessage):
 
     @property
     def is_closed(self) -> bool:
-        return self.state in (self.State.HEALED, self.State.DISCARDED)
+        return self.state in self.CLOSED
 
     def redriving(self, by: str) -> None:
-        self._change(
-            state=self.State.REDRIVING,
-            round=self.round + 1,
-            redriven_at=timezone.now(),
-            redriven_by=storable(by, 255),
-            note="",
-        )
+        self.set_redriving(by)
+        self.save(using=self._state.db, update_fields=self.REDRIVEN_COLUMNS)
+
+    def set_redriving(self, by: str) -> None:
+        """Change what a re-drive changes, without saving."""
+        self.state, self.round = self.State.REDRIVING, self.round + 1
+        self.redriven_at, self.redriven_by = timezone.now(), storable(by, 255)
+        self.note = ""
 
     def discard(self, reason: str, by: str) -> None:
         self._change(

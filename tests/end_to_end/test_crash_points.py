@@ -54,6 +54,13 @@ CONFIRMS = ["eventbus.rabbitmq.taken"]
 #: Between the row that says that a process lives and its counts.
 HEARTBEAT = ["eventbus.heartbeat.seen"]
 PRUNING = ["eventbus.pruning.marked", "eventbus.pruning.deleted"]
+#: Killed in tests/end_to_end/test_plans.py.
+PLANS = [
+    "eventbus.plans.frozen",
+    "eventbus.plan_steps.sent",
+    "eventbus.plan_steps.written",
+    "eventbus.plan_steps.committed",
+]
 
 KILLED = -9
 
@@ -69,7 +76,7 @@ def test_every_point_in_the_code_is_killed_here():
     named = set(re.findall(r'sys\.audit\("([^"]+)"\)', sources))
 
     workers = {*RELAY, *CONSUMER, *REDELIVERED, *CONFIRMS, *HEARTBEAT}
-    assert named == {*workers, *REDRIVE, *DLQ, *PRUNING}
+    assert named == {*workers, *REDRIVE, *DLQ, *PRUNING, *PLANS}
 
 
 # The second message consumed is one that is retried: its copy, then its ack.

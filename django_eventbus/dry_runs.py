@@ -1,0 +1,174 @@
+"""Dry runs: what a re-drive of a selection would do, without doing it."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db.models import Count, Exists, Max, Min, OuterRef
+
+from django_eventbus.conf import conf
+from django_eventbus.exceptions import Unreadable
+from django_eventbus.matching import freeze, letters_of
+from django_eventbus.messages import payload_of
+from django_eventbus.models import DeadLetter, InboxMark, InboxRecord
+from django_eventbus.models.dead_letter import DeadLetterQuerySet
+from django_eventbus.selections import Selection
+from django_eventbus.subscriptions import Subscription, registry
+
+#: Up to so many, each is looked at; of more, so many, in PLACES runs at random.
+SAMPLE = 2_000
+PLACES = 40
+_EXAMPLES = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where some of the selection would go."""
+
+    queue: str
+    subscription: str
+    type: str
+    count: int
+
+    @property
+    def is_queue_here(self) -> bool:
+        """Whether this project has such a queue."""
+        return self.queue in registry.queues()
+
+    @property
+    def has_subscription(self) -> bool:
+        """Whether this project would know whom to give it to."""
+        if self.subscription:
+            return registry.named(self.subscription) is not None
+        return any(self._matches(each) for each in registry.on_queue(self.queue))
+
+    def _matches(self, subscription: Subscription) -> bool:
+        return subscription.matches_type(self.type)
+
+
+@dataclass(slots=True, kw_only=True)
+class Forecast:
+    """What would become of a selection, which is frozen from here on."""
+
+    selection: Selection
+    targets: list[Target]
+    #: What is among the selection and cannot be re-driven, by state.
+    staying: dict[str, int]
+    #: How many were looked at one by one: for the counts below.
+    looked_at: int = 0
+    already_handled: int = 0
+    forgotten: int = 0
+    invalid: int = 0
+    #: (id of the dead letter, what is wrong with its payload) of some.
+    problems: list[tuple[int, str]] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        return sum(target.count for target in self.targets)
+
+    @property
+    def without_subscription(self) -> int:
+        return sum(each.count for each in self.targets if not each.has_subscription)
+
+    @property
+    def without_queue(self) -> int:
+        return sum(each.count for each in self.targets if not each.is_queue_here)
+
+    @property
+    def is_sampled(self) -> bool:
+        return self.looked_at < self.count
+
+    def scaled(self, found: int) -> int:
+        """Return how many of all that *found* of those looked at may stand for."""
+        return round(found * self.count / self.looked_at) if self.looked_at else 0
+
+
+def dry_run(
+    selection: Selection, *, using: str, change: Callable[[Any], Any] = lambda payload: payload
+) -> Forecast:
+    """Say what a re-drive of *selection* would do; *change* is made to each payload before."""
+    chosen = freeze(selection, using)
+    letters = letters_of(chosen, using)
+    forecast = Forecast(
+        selection=chosen, targets=_targets(letters.redrivable()), staying=_staying(letters)
+    )
+    ids = _ids_to_look_at(letters.redrivable(), forecast.count)
+    forecast.looked_at = len(ids)
+    _ask_inbox(forecast, ids, using)
+    _validate(forecast, ids, using, change)
+    return forecast
+
+
+def _targets(letters: DeadLetterQuerySet) -> list[Target]:
+    names = ("queue", "subscription", "type")
+    counts = letters.order_by().values_list(*names).annotate(count=Count("pk"))
+    return [
+        Target(queue=queue, subscription=subscription, type=kind, count=count)
+        for queue, subscription, kind, count in counts.order_by("-count", *names)
+    ]
+
+
+def _staying(letters: DeadLetterQuerySet) -> dict[str, int]:
+    others = letters.exclude(state__in=DeadLetter.REDRIVABLE).order_by()
+    return dict(others.values_list("state").annotate(Count("pk")))
+
+
+def _ids_to_look_at(letters: DeadLetterQuerySet, count: int) -> list[int]:
+    ids = letters.order_by("pk").values_list("pk", flat=True)
+    if count <= SAMPLE:
+        return list(ids)
+    ends = DeadLetter.objects.using(letters.db).aggregate(lowest=Min("pk"), highest=Max("pk"))
+    found: set[int] = set()
+    for _ in range(PLACES):
+        # Not ORDER BY random(), which reads all of them.
+        place = random.randint(ends["lowest"], ends["highest"])  # noqa: S311
+        found.update(ids.filter(pk__gte=place)[: SAMPLE // PLACES])
+    return sorted(found)
+
+
+def _ask_inbox(forecast: Forecast, ids: list[int], using: str) -> None:
+    letters = DeadLetter.objects.using(using).filter(pk__any_of=ids).exclude(subscription="")
+    records = InboxRecord.objects.using(using).filter(
+        subscription=OuterRef("subscription"), message_id=OuterRef("message_id")
+    )
+    final = records.filter(state__in=(InboxRecord.State.HANDLED, InboxRecord.State.SKIPPED))
+    forecast.already_handled = letters.filter(Exists(final)).count()
+    if mark := InboxMark.objects.using(using).before():
+        forecast.forgotten = letters.filter(sent_at__lt=mark).exclude(Exists(records)).count()
+
+
+def _validate(forecast: Forecast, ids: list[int], using: str, change: Callable[[Any], Any]) -> None:
+    letters = DeadLetter.objects.using(using).filter(pk__any_of=ids).order_by("pk")
+    problems: Counter[bool] = Counter()
+    for letter in letters.defer("traceback", "error", "payload").iterator(chunk_size=100):
+        problem = problem_with(letter, change)
+        problems[bool(problem)] += 1
+        if problem and len(forecast.problems) < _EXAMPLES:
+            forecast.problems.append((letter.pk, problem))
+    forecast.invalid = problems[True]
+
+
+def problem_with(letter: DeadLetter, change: Callable[[Any], Any]) -> str:
+    """Say why no handler could be given the letter's message, or return ""."""
+    message = letter.message()
+    try:
+        payload = change(payload_of(message, conf.max_body_bytes))
+        for subscription in receivers_of(letter):
+            subscription.event(message, payload)
+    except Unreadable as error:
+        return str(error)
+    return ""
+
+
+def receivers_of(letter: DeadLetter) -> Iterator[Subscription]:
+    """Yield the subscriptions that a re-drive of *letter* would run for."""
+    if letter.subscription:
+        if found := registry.named(letter.subscription):
+            yield found
+        return
+    message = letter.message()
+    yield from (each for each in registry.on_queue(letter.queue) if each.matches(message))

@@ -1,0 +1,83 @@
+"""What failures have in common: the project's own code that failed, and words that do not vary."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import CodeType, FrameType
+
+_OURS = str(Path(__file__).parent)
+_STANDARD = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
+#: Also under the standard library, where they would be found first.
+_INSTALLED = ("site-packages", "dist-packages")
+_WORDS_LIMIT = 500
+#: The longer ones first: a UUID is not some numbers, nor a quoted one.
+_VARYING = re.compile(
+    r"""(?<!\w)'[^'\n]*'(?!\w) | (?<!\w)"[^"\n]*"(?!\w)
+    | [0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}
+    | 0x[0-9a-fA-F]+ | \b(?=[0-9a-fA-F]*\d)[0-9a-fA-F]{8,}\b | \d+(?:[.,:]\d+)*""",
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Likeness:
+    """What makes a failure one of a group."""
+
+    subscription: str
+    kind: str
+    error_type: str
+    #: Module and function, without the line: an edit above it is no new failure.
+    place: str
+    title: str
+
+    @property
+    def fingerprint(self) -> str:
+        parts = (self.subscription, self.kind, self.error_type, self.place, self.title)
+        return hashlib.sha256("\n".join(parts).encode(errors="replace")).hexdigest()[:32]
+
+
+def without_what_varies(words: str) -> str:
+    """Return *words* with quoted values, ids and numbers taken out."""
+    return _VARYING.sub("#", words[: 4 * _WORDS_LIMIT])[:_WORDS_LIMIT]
+
+
+def own_place(error: BaseException) -> str:
+    """Return module and function where the error last was in the project's own code."""
+    frame = _own_frame(error)
+    return f"{frame.f_globals.get('__name__', '?')}:{frame.f_code.co_qualname}" if frame else ""
+
+
+def last_place(error: BaseException) -> str:
+    """Return file, function and line where the error last was in the project's own code."""
+    frames = [(frame.f_code, line) for frame, line in _frames(error)]
+    own = [(code, line) for code, line in frames if is_own(code.co_filename)] or frames
+    code, line = own[-1] if own else (None, 0)
+    return f"{code.co_filename}:{code.co_name}:{line}" if isinstance(code, CodeType) else ""
+
+
+@lru_cache(maxsize=1024)
+def is_own(filename: str) -> bool:
+    """Whether a file is the project's: not installed, not Python's, and not ours."""
+    if any(part in filename for part in _INSTALLED):
+        return False
+    return not filename.startswith((*_STANDARD, _OURS, "<frozen"))
+
+
+def _own_frame(error: BaseException) -> FrameType | None:
+    frames = [frame for frame, _ in _frames(error)]
+    own = [frame for frame in frames if is_own(frame.f_code.co_filename)]
+    # Without any of its own (a project that is installed as a package): the last that is not ours.
+    others = [frame for frame in frames if not frame.f_code.co_filename.startswith(_OURS)]
+    chosen = own or others
+    return chosen[-1] if chosen else None
+
+
+def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
+    return traceback.walk_tb(error.__traceback__)

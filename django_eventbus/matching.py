@@ -1,0 +1,124 @@
+"""The dead letters that a selection means: its terms as conditions of a query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import reduce
+from itertools import groupby
+from operator import or_
+from typing import Any
+
+from django.db import connections
+from django.db.models import Max, Q
+from django.db.models.fields.json import KeyTransform
+from django.utils import timezone
+
+from django_eventbus.models import DeadLetter
+from django_eventbus.models.dead_letter import DeadLetterQuerySet
+from django_eventbus.selections import Cut, Selection, Term
+
+#: A count stops here: a page says "more than" instead of counting a million.
+COUNT_LIMIT = 10_000
+
+
+def letters_of(selection: Selection, using: str) -> DeadLetterQuerySet:
+    """Return the dead letters that *selection* means, as they are now."""
+    found = DeadLetter.objects.using(using)
+    terms = sorted(selection.terms, key=lambda term: term.written_name)
+    for number, (_, same) in enumerate(groupby(terms, key=lambda term: term.written_name)):
+        alternatives = list(same)
+        if alternatives[0].path:
+            found = _with_json(found, f"place_{number}", alternatives)
+        else:
+            conditions = [_CONDITIONS[term.name](term.value) for term in alternatives]
+            found = found.filter(_any(conditions))
+    return found
+
+
+def freeze(selection: Selection, using: str) -> Selection:
+    """Return *selection* as of now: what is parked from now on is not in it."""
+    if selection.is_frozen:
+        return selection
+    now = timezone.now()
+    highest = DeadLetter.objects.using(using).aggregate(highest=Max("pk"))["highest"] or 0
+    return selection.frozen(Cut(at=now, highest=highest))
+
+
+def capped_count(letters: DeadLetterQuerySet, limit: int = COUNT_LIMIT) -> int:
+    """Count up to one more than *limit*, so that a count of millions is as quick."""
+    return letters.order_by().values("pk")[: limit + 1].count()
+
+
+def page_of(
+    letters: DeadLetterQuerySet, *, size: int, after: tuple[Any, int] | None = None
+) -> list[DeadLetter]:
+    """Return a page of the latest first; *after* is (parked_at, pk) of the last row before it."""
+    ordered = letters.order_by("-parked_at", "-pk").defer("body", "traceback", "payload", "headers")
+    if after:
+        parked_at, key = after
+        # The first condition is for the index, which cannot be searched by the second.
+        ordered = ordered.filter(parked_at__lte=parked_at)
+        ordered = ordered.filter(Q(parked_at__lt=parked_at) | Q(pk__lt=key))
+    return list(ordered[:size])
+
+
+def _any(conditions: Iterable[Q]) -> Q:
+    return reduce(or_, conditions, Q())
+
+
+def _with_json(letters: DeadLetterQuerySet, name: str, terms: list[Term]) -> DeadLetterQuerySet:
+    column = "payload" if terms[0].name == "payload" else "headers"
+    path = terms[0].path
+    values = [value for term in terms for value in term.value]
+    # Containment, which the GIN index answers, is PostgreSQL's; it knows no places in a list.
+    is_postgres = connections[letters.db].vendor == "postgresql"
+    if is_postgres and not any(part.isdigit() for part in path):
+        nested = [Q(**{f"{column}__contains": _nested(path, value)}) for value in values]
+        return letters.filter(_any(nested))
+    place: Any = column
+    for part in path:
+        place = KeyTransform(part, place)
+    return letters.alias(**{name: place}).filter(_any(Q(**{name: value}) for value in values))
+
+
+def _nested(path: Iterable[str], value: Any) -> Any:
+    for part in reversed(tuple(path)):
+        value = {part: value}
+    return value
+
+
+def _cut(cut: Cut) -> Q:
+    return Q(parked_at__lte=cut.at, pk__lte=cut.highest)
+
+
+def _edited(is_wanted: bool) -> Q:
+    unedited = Q(replaced_by="", edited_from="")
+    return ~unedited if is_wanted else unedited
+
+
+def _ignored(is_wanted: bool) -> Q:
+    ignored = Q(ignored_until__gt=timezone.now())
+    return ignored if is_wanted else Q(ignored_until=None) | ~ignored
+
+
+_CONDITIONS: dict[str, Callable[[Any], Q]] = {
+    "type": lambda value: Q(type=value),
+    "queue": lambda value: Q(queue=value),
+    "subscription": lambda value: Q(subscription=value),
+    "kind": lambda value: Q(kind=value),
+    "state": lambda value: Q(state=value),
+    "group": lambda value: Q(fingerprint=value),
+    "error_type": lambda value: Q(error_type=value),
+    "error": lambda value: Q(error__icontains=value),
+    "source": lambda value: Q(source=value),
+    "message_id": lambda value: Q(message_id=value),
+    "parked_after": lambda value: Q(parked_at__gte=value),
+    "parked_before": lambda value: Q(parked_at__lt=value),
+    "attempts_min": lambda value: Q(attempts__gte=value),
+    "attempts_max": lambda value: Q(attempts__lte=value),
+    "edited": _edited,
+    "redriven": lambda value: Q(round__gt=0) if value else Q(round=0),
+    "ignored": _ignored,
+    "id": lambda value: Q(pk__any_of=value),
+    "as_of": _cut,
+}

@@ -1,0 +1,113 @@
+"""Re-drive plans: a frozen selection of dead letters on its way back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import models
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from django_eventbus.messages import storable
+
+
+class RedrivePlanQuerySet(models.QuerySet["RedrivePlan"]):
+    """Questions on many plans."""
+
+    def under_way(self) -> RedrivePlanQuerySet:
+        """Return the plans that a worker still has something to do for."""
+        return self.filter(ended_at=None).exclude(state=RedrivePlan.State.PLANNED)
+
+
+class RedrivePlan(models.Model):
+    """What is to be re-driven, how fast, and by whose word. Its counts are queried."""
+
+    class State(models.TextChoices):
+        PLANNED = "planned", _("planned")
+        CANARY = "canary", _("canary")
+        RUNNING = "running", _("running")
+        PAUSED = "paused", _("paused")
+        DONE = "done", _("done")
+        CANCELLED = "cancelled", _("cancelled")
+
+    STARTED = (State.CANARY, State.RUNNING)
+
+    state = models.CharField(max_length=10, choices=State.choices, default=State.PLANNED)
+    #: The selection, as it stands in a URL.
+    filter = models.TextField(blank=True)
+    reason = models.TextField(blank=True)
+    #: How many go first, and are waited for.
+    canary = models.PositiveIntegerField(default=0)
+    #: Dead letters per second.
+    rate = models.FloatField()
+    #: How many may be without an outcome at a time.
+    in_flight = models.PositiveIntegerField()
+    #: More failures than this, in per cent of the latest outcomes, pause the plan.
+    fail_percent = models.PositiveSmallIntegerField()
+    #: Attempts that each has.
+    tries = models.PositiveIntegerField(default=1)
+    #: A JSON merge patch (RFC 7396) of the payloads, or None.
+    patch = models.JSONField(null=True, blank=True)
+    created_at = models.DateTimeField(default=timezone.now)
+    created_by = models.CharField(max_length=255, blank=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    #: Failures before this do not pause it again.
+    resumed_at = models.DateTimeField(null=True, blank=True)
+    #: Up to when the rate has been used.
+    paced_at = models.DateTimeField(null=True, blank=True)
+    #: When the last outcome was known; from then on nothing changes.
+    ended_at = models.DateTimeField(null=True, blank=True)
+    #: Why it paused, or who changed it last.
+    note = models.TextField(blank=True)
+
+    objects = RedrivePlanQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("re-drive plan")
+        verbose_name_plural = _("re-drive plans")
+        indexes = (
+            models.Index(
+                fields=["id"],
+                condition=models.Q(ended_at__isnull=True),
+                name="eventbus_plan_under_way",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"plan {self.pk}: {self.state}"
+
+    @property
+    def is_started(self) -> bool:
+        return self.state in self.STARTED
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in (self.State.DONE, self.State.CANCELLED)
+
+    def start(self) -> None:
+        now = timezone.now()
+        state = self.State.CANARY if self.canary else self.State.RUNNING
+        self._change(state=state, started_at=now, resumed_at=now, paced_at=now, note="")
+
+    def pass_canary(self) -> None:
+        self._change(state=self.State.RUNNING, paced_at=timezone.now())
+
+    def pause(self, why: str) -> None:
+        self._change(state=self.State.PAUSED, note=storable(why, 2000))
+
+    def resume(self, state: str) -> None:
+        now = timezone.now()
+        self._change(state=state, resumed_at=now, paced_at=now, note="")
+
+    def cancel(self, why: str) -> None:
+        self._change(state=self.State.CANCELLED, note=storable(why, 2000))
+
+    def end(self) -> None:
+        """Close it: nothing is pending any more, and every outcome is known."""
+        state = self.state if self.is_over else self.State.DONE
+        self._change(state=state, ended_at=timezone.now())
+
+    def _change(self, **values: Any) -> None:
+        for name, value in values.items():
+            setattr(self, name, value)
+        self.save(using=self._state.db, update_fields=list(values))

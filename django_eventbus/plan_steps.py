@@ -1,0 +1,191 @@
+"""Carry plans out: settle what is known, send what may go, a step at a time, by any worker."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from datetime import datetime
+
+from django.db import connections, transaction
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.utils import timezone
+
+from django_eventbus import audit
+from django_eventbus.models import DeadLetter, PlannedRedrive, RedrivePlan
+from django_eventbus.pacing import Outcomes, allowance, is_failing
+from django_eventbus.plans import progress
+from django_eventbus.redrive import redrive_together
+
+#: Dead letters in one transaction: their bodies are in memory then.
+_BATCH = 100
+_SETTLE_BATCH = 1_000
+#: The latest outcomes that decide whether a plan pauses.
+_WINDOW = 50
+
+State = RedrivePlan.State
+Planned = PlannedRedrive.State
+
+
+def step_plans(using: str) -> int:
+    """Take each plan that is under way a step further; return how many dead letters moved."""
+    plans = RedrivePlan.objects.using(using).under_way()
+    return sum(_step(plan_id, using) for plan_id in plans.values_list("pk", flat=True))
+
+
+def _step(plan_id: int, using: str) -> int:
+    with transaction.atomic(using=using):
+        plan = _claimed(plan_id, using)
+        if plan is None:
+            return 0
+        settled = _settle(plan, using)
+        _decide(plan, using)
+        sent = _send(plan, using) if plan.is_started else 0
+        _end_if_over(plan, using)
+        sys.audit("eventbus.plan_steps.written")
+    if sent or settled:
+        sys.audit("eventbus.plan_steps.committed")
+    return sent
+
+
+def _claimed(plan_id: int, using: str) -> RedrivePlan | None:
+    """Lock the plan, or return None while another worker has it."""
+    plans = RedrivePlan.objects.using(using).under_way().filter(pk=plan_id)
+    if connections[using].features.has_select_for_update_skip_locked:
+        return plans.select_for_update(skip_locked=True).first()
+    # A write makes SQLite let nobody else write until the end of this transaction.
+    plans.update(note=F("note"))
+    return plans.first()
+
+
+def _settle(plan: RedrivePlan, using: str) -> int:
+    """Ask the dead letters what has become of their re-drives."""
+    now, count = timezone.now(), 0
+    for row, state, why in _known(plan, using):
+        row.state, row.why, row.settled_at = state, why[:255], now
+        row.save(using=using, update_fields=["state", "why", "settled_at"])
+        count += 1
+    return count
+
+
+def _known(plan: RedrivePlan, using: str) -> Iterable[tuple[PlannedRedrive, str, str]]:
+    sent = _rows(plan, using).filter(state=Planned.SENT)
+    awaited = Q(dead_letter__state=DeadLetter.State.REDRIVING, dead_letter__round=F("round") + 1)
+    answered = sent.filter(dead_letter__pk__isnull=False).exclude(awaited)
+    for row in answered.select_related("dead_letter").only(
+        "id", "round", "plan_id", "dead_letter__id", "dead_letter__state", "dead_letter__round",
+        "dead_letter__error_type", "dead_letter__note",
+    )[:_SETTLE_BATCH]:  # fmt: skip
+        yield row, *outcome_of(row, row.dead_letter)
+    letters = DeadLetter.objects.using(using).filter(pk=OuterRef("dead_letter_id"))
+    for row in sent.exclude(Exists(letters))[:_SETTLE_BATCH]:
+        yield row, Planned.UNKNOWN, "its dead letter was pruned"
+
+
+def outcome_of(row: PlannedRedrive, letter: DeadLetter) -> tuple[str, str]:
+    """Return the state of a planned re-drive that is answered, and why it is that."""
+    if letter.round > row.round + 1:
+        return Planned.FAILED, "it failed, and was re-driven again since"
+    match letter.state:
+        case DeadLetter.State.HEALED:
+            return Planned.HEALED, ""
+        case DeadLetter.State.OPEN:
+            return Planned.FAILED, letter.error_type
+        case DeadLetter.State.UNKNOWN:
+            return Planned.UNKNOWN, letter.note
+    return Planned.SKIPPED, f"it was {letter.state} meanwhile"
+
+
+def _decide(plan: RedrivePlan, using: str) -> None:
+    """Pause a plan that does harm; let the rest follow a canary that did not."""
+    if not plan.is_started:
+        return
+    outcomes = _latest_outcomes(plan, using)
+    is_canary_known = plan.state == State.CANARY and not _canary_left(plan, using)
+    if is_failing(outcomes, plan.fail_percent, is_complete=is_canary_known):
+        plan.pause(
+            f"{outcomes.failed} of the latest {outcomes.total} failed again, "
+            f"which is more than {plan.fail_percent} %."
+        )
+    elif is_canary_known:
+        plan.pass_canary()
+
+
+def _latest_outcomes(plan: RedrivePlan, using: str) -> Outcomes:
+    since = plan.resumed_at or plan.created_at
+    settled = _rows(plan, using).filter(settled_at__gt=since, sent_at__isnull=False)
+    states = settled.order_by("-settled_at").values_list("state", flat=True)[:_WINDOW]
+    return Outcomes.of(states)
+
+
+def _canary_left(plan: RedrivePlan, using: str) -> int:
+    """Return how many of the canary are still to be sent or to be known."""
+    rows = _rows(plan, using)
+    known = rows.filter(sent_at__isnull=False, settled_at__isnull=False)[: plan.canary].count()
+    unknown = rows.filter(state__in=(Planned.PENDING, Planned.SENT))[: plan.canary].count()
+    return min(plan.canary - known, unknown)
+
+
+def _send(plan: RedrivePlan, using: str) -> int:
+    now = timezone.now()
+    room = _room(plan, using)
+    number, paced_at = allowance(plan, now, min(room, _BATCH))
+    if not number:
+        return 0
+    rows = list(_rows(plan, using).filter(state=Planned.PENDING).order_by("pk")[:number])
+    sent = _redrive(plan, rows, now, using)
+    plan.paced_at = paced_at
+    plan.save(using=using, update_fields=["paced_at"])
+    return sent
+
+
+def _room(plan: RedrivePlan, using: str) -> int:
+    """Return how many more may be under way now."""
+    under_way = _rows(plan, using).filter(state=Planned.SENT).count()
+    room = plan.in_flight - under_way
+    if plan.state != State.CANARY:
+        return room
+    return min(room, _canary_left(plan, using) - under_way)
+
+
+def _redrive(plan: RedrivePlan, rows: list[PlannedRedrive], now: datetime, using: str) -> int:
+    expected = {row.dead_letter_id: row.round for row in rows}
+    sent, reasons = redrive_together(expected, plan=plan, using=using)
+    sys.audit("eventbus.plan_steps.sent")
+    for row in rows:
+        key = row.dead_letter_id
+        if key in reasons:
+            row.state, row.why, row.settled_at = Planned.SKIPPED, reasons[key], now
+        else:
+            row.state, row.sent_as, row.sent_at = Planned.SENT, sent[key], now
+    names = ["state", "why", "settled_at", "sent_as", "sent_at"]
+    PlannedRedrive.objects.using(using).bulk_update(rows, names)
+    return len(sent)
+
+
+def _end_if_over(plan: RedrivePlan, using: str) -> None:
+    rows = _rows(plan, using)
+    if plan.state == State.CANCELLED:
+        _skip_pending(rows)
+    if not rows.filter(state__in=(Planned.PENDING, Planned.SENT)).exists():
+        plan.end()
+        audit.record(
+            "plan ended",
+            by=plan.created_by,
+            why=plan.note,
+            selection=plan.filter,
+            using=using,
+            plan_id=plan.pk,
+            outcome=progress(plan),
+        )
+
+
+def _skip_pending(rows: QuerySet[PlannedRedrive]) -> None:
+    pending = rows.filter(state=Planned.PENDING)
+    batch = pending.order_by("pk").values("pk")[:_SETTLE_BATCH]
+    pending.filter(pk__in=list(batch.values_list("pk", flat=True))).update(
+        state=Planned.SKIPPED, why="the plan was cancelled", settled_at=timezone.now()
+    )
+
+
+def _rows(plan: RedrivePlan, using: str) -> QuerySet[PlannedRedrive]:
+    return PlannedRedrive.objects.using(using).filter(plan=plan)

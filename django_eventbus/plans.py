@@ -1,0 +1,177 @@
+"""Re-drive plans: made over a frozen selection, started, paused, resumed, cancelled."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import connections, transaction
+from django.db.models import Count
+
+from django_eventbus import audit
+from django_eventbus.conf import conf
+from django_eventbus.exceptions import BadPlan
+from django_eventbus.matching import freeze, letters_of
+from django_eventbus.messages import storable
+from django_eventbus.models import PlannedRedrive, RedrivePlan
+from django_eventbus.models.dead_letter import DeadLetterQuerySet
+from django_eventbus.selections import Selection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How a plan goes about it; the settings' way unless told otherwise."""
+
+    #: How many go first, and are waited for; 0: none.
+    canary: int = field(default_factory=lambda: conf.redrive_canary)
+    #: Dead letters per second.
+    rate: float = field(default_factory=lambda: conf.redrive_rate)
+    #: How many may be without an outcome at a time.
+    in_flight: int = field(default_factory=lambda: conf.redrive_in_flight)
+    #: More failures among the latest outcomes than this pause the plan.
+    fail_percent: int = field(default_factory=lambda: conf.redrive_fail_percent)
+    tries: int = field(default_factory=lambda: conf.redrive_tries)
+    #: At most so many, those parked first; None: all.
+    limit: int | None = None
+
+
+def make_plan(
+    selection: Selection,
+    *,
+    by: str,
+    reason: str,
+    using: str,
+    pace: Pace | None = None,
+    patch: Any = None,
+) -> RedrivePlan:
+    """
+    Write a plan over what *selection* means now; nothing moves yet.
+
+    Raise BadPlan if it needs a reason and has none, or if there is nothing to re-drive.
+    """
+    chosen = freeze(selection, using)
+    letters = letters_of(chosen, using).redrivable()
+    pace = pace or Pace()
+    if pace.limit is not None:
+        letters = letters.order_by("parked_at", "pk")[: pace.limit]
+    with transaction.atomic(using=using):
+        plan = _plan(chosen, by, reason, pace, patch)
+        plan.save(using=using, force_insert=True)
+        count = _freeze_rows(plan, letters, using)
+        sys.audit("eventbus.plans.frozen")
+        if not count:
+            raise BadPlan("Nothing that could be re-driven is among these dead letters.")
+        require_reason(reason, count)
+        audit.record(
+            "plan re-drive",
+            by=by,
+            why=reason,
+            selection=chosen,
+            using=using,
+            count=count,
+            plan_id=plan.pk,
+        )
+    return plan
+
+
+def require_reason(reason: str, count: int) -> None:
+    """Raise BadPlan if so many need a reason, and there is none."""
+    if count > conf.reason_above and not reason.strip():
+        raise BadPlan(f"More than {conf.reason_above:,} dead letters need a reason; say why.")
+
+
+def start(plan_id: int, *, by: str, using: str) -> RedrivePlan:
+    """Let the workers begin."""
+    return _changed(plan_id, by, using, verb="start", states=(RedrivePlan.State.PLANNED,))
+
+
+def pause(plan_id: int, *, by: str, using: str) -> RedrivePlan:
+    """Send no more for now; what is under way is still awaited."""
+    return _changed(plan_id, by, using, verb="pause", states=RedrivePlan.STARTED)
+
+
+def resume(plan_id: int, *, by: str, using: str) -> RedrivePlan:
+    """Go on where it paused; only what fails from now on pauses it again."""
+    return _changed(plan_id, by, using, verb="resume", states=(RedrivePlan.State.PAUSED,))
+
+
+def cancel(plan_id: int, *, by: str, using: str) -> RedrivePlan:
+    """Send no more, ever; what is under way is still awaited."""
+    states = (RedrivePlan.State.PLANNED, *RedrivePlan.STARTED, RedrivePlan.State.PAUSED)
+    return _changed(plan_id, by, using, verb="cancel", states=states)
+
+
+def progress(plan: RedrivePlan) -> dict[str, int]:
+    """Count the plan's dead letters by what has become of them; every state has a number."""
+    rows = PlannedRedrive.objects.using(plan._state.db).filter(plan=plan).order_by()
+    counts = dict(rows.values_list("state").annotate(Count("pk")))
+    return {state: counts.get(state, 0) for state in PlannedRedrive.State.values}
+
+
+def _plan(selection: Selection, by: str, reason: str, pace: Pace, patch: Any) -> RedrivePlan:
+    return RedrivePlan(
+        filter=selection.query(),
+        reason=storable(reason, 2000),
+        canary=pace.canary,
+        rate=pace.rate,
+        in_flight=pace.in_flight,
+        fail_percent=pace.fail_percent,
+        tries=pace.tries,
+        patch=patch,
+        created_by=storable(by, 255),
+    )
+
+
+def _freeze_rows(plan: RedrivePlan, letters: DeadLetterQuerySet, using: str) -> int:
+    """Write a row for each dead letter, by the database alone: there may be a million."""
+    chosen, parameters = letters.values_list("id", "round").query.get_compiler(using).as_sql()
+    sql = (
+        f"INSERT INTO {PlannedRedrive._meta.db_table} "  # noqa: S608
+        "(plan_id, dead_letter_id, round, state, why, sent_as) "
+        f"SELECT %s, chosen.id, chosen.round, %s, '', '' FROM ({chosen}) AS chosen"
+    )
+    with connections[using].cursor() as cursor:
+        cursor.execute(sql, (plan.pk, str(PlannedRedrive.State.PENDING), *parameters))
+        return int(cursor.rowcount)
+
+
+def _changed(
+    plan_id: int, by: str, using: str, *, verb: str, states: tuple[str, ...]
+) -> RedrivePlan:
+    with transaction.atomic(using=using):
+        # Waits for the step that a worker is in the middle of.
+        plan = RedrivePlan.objects.using(using).select_for_update().get(pk=plan_id)
+        if plan.state not in states:
+            raise BadPlan(f"Plan {plan_id} is {plan.state}: one cannot {verb} it.")
+        _change(plan, verb, by)
+        audit.record(
+            f"{verb} plan",
+            by=by,
+            why=plan.reason,
+            selection=plan.filter,
+            using=using,
+            plan_id=plan_id,
+        )
+    return plan
+
+
+def _change(plan: RedrivePlan, verb: str, by: str) -> None:
+    match verb:
+        case "start":
+            plan.start()
+        case "pause":
+            plan.pause(f"Paused by {by}.")
+        case "resume":
+            plan.resume(_state_to_resume(plan))
+        case "cancel":
+            plan.cancel(f"Cancelled by {by}.")
+
+
+def _state_to_resume(plan: RedrivePlan) -> str:
+    """Return canary while not all of its canary are known."""
+    rows = PlannedRedrive.objects.using(plan._state.db).filter(plan=plan)
+    settled = rows.exclude(settled_at=None)[: plan.canary].count()
+    total = rows[: plan.canary].count()
+    is_known = settled >= total
+    return RedrivePlan.State.RUNNING if is_known else RedrivePlan.State.CANARY

@@ -1,0 +1,146 @@
+"""A plan killed at any point goes on: no dead letter is sent twice within it, none is forgotten."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import psycopg
+import pytest
+
+from django_eventbus import plans
+from django_eventbus.conf import conf
+from django_eventbus.messages import uuid7
+from django_eventbus.models import (
+    AuditEntry,
+    DeadLetter,
+    OutboxEvent,
+    PlannedRedrive,
+    RedrivePlan,
+)
+from django_eventbus.plans import Pace, make_plan
+from django_eventbus.selections import Selection
+from tests.end_to_end.oracle import FAST
+from tests.end_to_end.private import PrivateProject
+from tests.helpers import eventually
+from tests.shop.models import Effect
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+KILLED = -9
+LETTERS = 6
+#: Two steps at least, so that the second of each point exists too.
+PACE = Pace(canary=2, rate=1_000, in_flight=3, fail_percent=20, tries=1)
+
+STEPS = [
+    "eventbus.redrive.changed",
+    "eventbus.redrive.written",
+    "eventbus.plan_steps.sent",
+    "eventbus.plan_steps.written",
+    "eventbus.plan_steps.committed",
+]
+
+
+def dead_letters(number):
+    """Write dead letters whose handler would succeed by now."""
+    rows = [
+        DeadLetter(
+            message_id=str(uuid7()),
+            type="count.up",
+            body=b"{}",
+            subscription="shop.count",
+            queue=conf.queue("counts"),
+            kind="failed",
+            fingerprint="f",
+        )
+        for _ in range(number)
+    ]
+    return DeadLetter.objects.bulk_create(rows)
+
+
+def worker(manage, *, kill_at=""):
+    return manage("consume_events", "--with-relay", env=FAST, kill_at=kill_at, is_measured=False)
+
+
+def is_done():
+    return RedrivePlan.objects.get().state == "done"
+
+
+@pytest.mark.parametrize("point", [*STEPS, *(f"{step}:2" for step in STEPS)])
+def test_a_plan_killed_at_any_point_sends_each_dead_letter_once_and_forgets_none(manage, point):
+    dead_letters(LETTERS)
+    plan = make_plan(Selection(), by="ada", reason="", using="default", pace=PACE)
+    plans.start(plan.pk, by="ada", using="default")
+
+    assert worker(manage, kill_at=point).wait() == KILLED
+    worker(manage)
+    eventually(is_done, timeout=40)
+
+    rows = PlannedRedrive.objects.values_list("state", flat=True)
+    assert Counter(rows) == {"healed": LETTERS}
+    sent = Counter(OutboxEvent.objects.exclude(queue="").values_list("message_id", flat=True))
+    assert set(sent.values()) == {1}
+    assert len(sent) == LETTERS
+    assert set(DeadLetter.objects.values_list("state", "round")) == {("healed", 1)}
+    assert Effect.objects.count() == LETTERS
+
+
+def test_a_kill_while_a_plan_is_made_leaves_nothing_of_it(manage):
+    dead_letters(2)
+    script = (
+        "from django_eventbus.plans import make_plan\n"
+        "from django_eventbus.selections import Selection\n"
+        "make_plan(Selection(), by='ada', reason='', using='default')"
+    )
+
+    assert manage("shell", "-c", script, kill_at="eventbus.plans.frozen").wait() == KILLED
+
+    assert not RedrivePlan.objects.exists()
+    assert not PlannedRedrive.objects.exists()
+    assert not AuditEntry.objects.exists()
+    assert manage("shell", "-c", script).wait() == 0
+    assert PlannedRedrive.objects.count() == 2
+
+
+SCRIPT = """
+from django_eventbus import plans
+from django_eventbus.selections import Selection
+from tests.end_to_end.test_plans import dead_letters
+dead_letters(150)
+pace = plans.Pace(canary=5, rate=60, in_flight=20, fail_percent=20, tries=1)
+plan = plans.make_plan(Selection(), by="ada", reason="mended", using="default", pace=pace)
+plans.start(plan.pk, by="ada", using="default")
+"""
+
+
+@pytest.mark.postgres
+def test_a_plan_goes_on_when_postgresql_crashes_under_it(manage, private_postgres):
+    project = PrivateProject(manage, private_postgres)
+    made = project.start("shell", "-c", SCRIPT)
+    assert made.wait() == 0, made.output
+    running = project.start("consume_events", "--with-relay")
+
+    def count(condition):
+        with psycopg.connect(private_postgres.url) as session:
+            sql = f"SELECT count(*) FROM eventbus_plannedredrive WHERE {condition}"
+            return session.execute(sql).fetchone()[0]
+
+    for _ in range(2):
+        before = count("sent_at IS NOT NULL")
+        eventually(lambda before=before: count("sent_at IS NOT NULL") > before + 10, timeout=30)
+        private_postgres.stop(mode="immediate")
+        running.wait_for("Outage")
+        private_postgres.start()
+    eventually(lambda: count("state = 'healed'") == 150, timeout=60)
+
+    with psycopg.connect(private_postgres.url) as session:
+        sent = session.execute(
+            "SELECT count(*), count(DISTINCT message_id) FROM eventbus_outboxevent"
+        ).fetchone()
+        letters = session.execute(
+            "SELECT DISTINCT state, round FROM eventbus_deadletter"
+        ).fetchall()
+    assert sent == (150, 150)
+    assert letters == [("healed", 1)]
+    assert len(set(project.effects())) == len(project.effects()) == 150
+    running.terminate()
+    assert running.wait() == 0

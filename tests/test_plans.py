@@ -1,0 +1,392 @@
+"""Plans: what was seen is what moves, a few first, at a rate, and it stops by itself."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from django_eventbus import plans
+from django_eventbus.conf import conf
+from django_eventbus.dry_runs import dry_run
+from django_eventbus.exceptions import AppendOnly, BadPlan
+from django_eventbus.models import (
+    AuditEntry,
+    DeadLetter,
+    InboxRecord,
+    OutboxEvent,
+    PlannedRedrive,
+    RedrivePlan,
+)
+from django_eventbus.plan_steps import step_plans
+from django_eventbus.plans import Pace, make_plan, progress
+from django_eventbus.redrive import give_up_waiting, redrive
+from django_eventbus.selections import Selection
+from tests.shop.models import Effect
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ALL = Selection()
+AT_ONCE = {"canary": 0, "rate": 1_000_000, "in_flight": 1_000}
+
+
+class Fault:
+    """A handler that fails for all but some payloads, until it is mended."""
+
+    def __init__(self):
+        self.is_mended = False
+
+    def __call__(self, event):
+        if not self.is_mended and not event.payload.get("good"):
+            raise ValueError(f"no stock for {event.meta.id}")
+        Effect.objects.create(event_id=event.meta.id, subscription="faulty")
+
+
+@pytest.fixture
+def fault(bus):
+    fault = Fault()
+    bus.subscribe("order.*", name="faulty", retry=[])(fault)
+    return fault
+
+
+def park(bus, number):
+    """Let so many messages fail to the end."""
+    for _ in range(number):
+        bus.put()
+    bus.drain()
+
+
+def planned(pace=None, *, selection=ALL, reason="mended", by="ada"):
+    values = {**AT_ONCE, **(pace or {})}
+    plan = make_plan(selection, by=by, reason=reason, using="default", pace=Pace(**values))
+    return plans.start(plan.pk, by=by, using="default")
+
+
+def again(plan):
+    return RedrivePlan.objects.get(pk=plan.pk)
+
+
+def counts(plan):
+    return {state: count for state, count in progress(plan).items() if count}
+
+
+def test_a_plan_heals_everything_and_each_outcome_is_known(bus, fault):
+    park(bus, 5)
+    fault.is_mended = True
+
+    plan = planned()
+    bus.drain()
+    bus.relay()
+
+    assert counts(plan) == {"healed": 5}
+    assert again(plan).state == "done"
+    assert again(plan).ended_at
+    assert Effect.objects.count() == 5
+    assert set(DeadLetter.objects.values_list("state", flat=True)) == {"healed"}
+
+
+def test_what_is_parked_after_the_plan_was_made_does_not_move(bus, fault):
+    park(bus, 2)
+    plan = make_plan(ALL, by="ada", reason="", using="default", pace=Pace(**AT_ONCE))
+    park(bus, 3)
+    fault.is_mended = True
+
+    plans.start(plan.pk, by="ada", using="default")
+    bus.drain()
+    bus.relay()
+
+    assert counts(plan) == {"healed": 2}
+    assert DeadLetter.objects.filter(state="open").count() == 3
+
+
+def test_nothing_moves_before_the_plan_is_started(bus, fault):
+    park(bus, 1)
+
+    plan = make_plan(ALL, by="ada", reason="", using="default")
+    bus.drain()
+
+    assert again(plan).state == "planned"
+    assert bus.letter.state == "open"
+
+
+def test_only_the_canary_goes_first_and_the_rest_when_it_has_healed(bus, fault):
+    park(bus, 6)
+    fault.is_mended = True
+    plan = planned({"canary": 2})
+
+    step_plans("default")
+    assert (counts(plan), again(plan).state) == ({"pending": 4, "sent": 2}, "canary")
+    step_plans("default")
+    assert counts(plan) == {"pending": 4, "sent": 2}
+    bus.drain()
+    bus.relay()
+
+    assert counts(plan) == {"healed": 6}
+    assert again(plan).state == "done"
+
+
+def test_a_canary_that_fails_pauses_the_plan_and_nothing_else_moves(bus, fault):
+    park(bus, 6)
+
+    plan = planned({"canary": 2})
+    bus.drain()
+    bus.relay()
+
+    assert counts(plan) == {"pending": 4, "failed": 2}
+    assert again(plan).state == "paused"
+    assert again(plan).note == "2 of the latest 2 failed again, which is more than 20 %."
+    assert PlannedRedrive.objects.filter(state="failed").first().why == "ValueError"
+
+
+def test_a_paused_plan_goes_on_when_it_is_resumed(bus, fault):
+    park(bus, 6)
+    plan = planned({"canary": 2})
+    bus.drain()
+    bus.relay()
+    fault.is_mended = True
+
+    plans.resume(plan.pk, by="bob", using="default")
+    bus.drain()
+    bus.relay()
+
+    assert counts(plan) == {"failed": 2, "healed": 4}
+    assert again(plan).state == "done"
+
+
+def test_a_plan_pauses_itself_when_too_many_fail_again(bus, fault):
+    park(bus, 30)
+
+    plan = planned({"in_flight": 12})
+    bus.drain()
+
+    assert counts(plan) == {"pending": 18, "failed": 12}
+    assert again(plan).state == "paused"
+
+
+def test_a_few_failures_do_not_pause_a_plan(bus, fault):
+    park(bus, 9)
+    for letter in DeadLetter.objects.all()[:8]:
+        DeadLetter.objects.filter(pk=letter.pk).update(body=b'{"good": 1}')
+
+    plan = planned()
+    bus.drain()
+    bus.relay()
+
+    assert counts(plan) == {"healed": 8, "failed": 1}
+    assert again(plan).state == "done"
+
+
+def test_no_more_are_under_way_than_allowed(bus, fault):
+    park(bus, 5)
+
+    plan = planned({"in_flight": 2})
+    step_plans("default")
+    step_plans("default")
+
+    assert counts(plan) == {"pending": 3, "sent": 2}
+
+
+def test_a_plan_keeps_its_rate_however_often_a_worker_looks(bus, fault):
+    park(bus, 10)
+    plan = planned({"rate": 2})
+
+    began = timezone.now()
+    RedrivePlan.objects.update(paced_at=began - timedelta(seconds=1.6))
+    for _ in range(5):
+        step_plans("default")
+
+    assert counts(plan) == {"pending": 7, "sent": 3}
+    assert again(plan).paced_at - began == pytest.approx(
+        timedelta(seconds=-0.1), abs=timedelta(0.02)
+    )
+
+
+def test_a_cancelled_plan_sends_no_more_and_still_tells_what_came_of_the_rest(bus, fault):
+    park(bus, 5)
+    fault.is_mended = True
+    plan = planned({"in_flight": 2})
+    step_plans("default")
+
+    plans.cancel(plan.pk, by="bob", using="default")
+    bus.drain()
+    bus.relay()
+
+    assert counts(plan) == {"healed": 2, "skipped": 3}
+    assert again(plan).state == "cancelled"
+    assert again(plan).ended_at
+    skipped = PlannedRedrive.objects.filter(state="skipped").values_list("why", flat=True)
+    assert set(skipped) == {"the plan was cancelled"}
+    assert DeadLetter.objects.filter(state="open").count() == 3
+
+
+def test_a_paused_plan_sends_nothing_and_still_tells_what_came_of_the_rest(bus, fault):
+    park(bus, 3)
+    fault.is_mended = True
+    plan = planned({"in_flight": 2})
+    step_plans("default")
+
+    plans.pause(plan.pk, by="bob", using="default")
+    bus.drain()
+    bus.relay()
+
+    assert counts(plan) == {"healed": 2, "pending": 1}
+    assert (again(plan).state, again(plan).note) == ("paused", "Paused by bob.")
+
+
+def test_of_two_plans_over_the_same_dead_letters_each_moves_once(bus, fault):
+    park(bus, 3)
+    first, second = planned(by="ada"), planned(by="bob")
+
+    step_plans("default")
+    bus.drain()
+    bus.relay()
+
+    assert (counts(first), counts(second)) == ({"failed": 3}, {"skipped": 3})
+    whys = PlannedRedrive.objects.filter(plan=second).values_list("why", flat=True)
+    assert set(whys) == {"it was re-driven by ada meanwhile"}
+    assert set(DeadLetter.objects.values_list("round", flat=True)) == {1}
+
+
+def test_what_was_discarded_or_re_driven_meanwhile_is_skipped_and_says_why(bus, fault):
+    park(bus, 3)
+    first, second, _ = DeadLetter.objects.order_by("pk")
+    plan = planned()
+
+    first.discard("not needed", by="bob")
+    redrive([second.pk], by="eve", using="default")
+    step_plans("default")
+
+    assert counts(plan) == {"skipped": 2, "sent": 1}
+    whys = (
+        PlannedRedrive.objects.filter(state="skipped").order_by("pk").values_list("why", flat=True)
+    )
+    assert list(whys) == ["it was discarded meanwhile", "it was re-driven by eve meanwhile"]
+
+
+@pytest.mark.postgres
+def test_any_number_of_workers_send_each_dead_letter_once(bus, fault):
+    park(bus, 20)
+    plan = planned()
+    barrier = threading.Barrier(4, timeout=10)
+
+    def work():
+        barrier.wait()
+        for _ in range(5):
+            step_plans("default")
+        connection.close()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+
+    assert counts(plan) == {"sent": 20}
+    assert OutboxEvent.objects.exclude(queue="").count() == 20
+
+
+def test_a_re_drive_that_nobody_answers_is_unanswered_in_the_plan_too(bus, fault):
+    park(bus, 1)
+    plan = planned()
+    step_plans("default")
+    DeadLetter.objects.update(redriven_at=timezone.now() - timedelta(hours=2))
+
+    give_up_waiting("default")
+    bus.relay()
+
+    assert counts(plan) == {"unknown": 1}
+    assert again(plan).state == "done"
+
+
+def test_many_need_a_reason(bus, fault, settings):
+    settings.EVENTBUS = {**settings.EVENTBUS, "REASON_ABOVE": 2}
+    park(bus, 3)
+
+    with pytest.raises(BadPlan, match="More than 2 dead letters need a reason"):
+        make_plan(ALL, by="ada", reason=" ", using="default")
+
+    assert not RedrivePlan.objects.exists()
+    assert make_plan(ALL, by="ada", reason="mended", using="default")
+
+
+def test_a_plan_over_nothing_is_refused(bus):
+    with pytest.raises(BadPlan, match="Nothing that could be re-driven"):
+        make_plan(ALL, by="ada", reason="", using="default")
+
+
+def test_a_limit_takes_those_that_were_parked_first(bus, fault):
+    park(bus, 3)
+    oldest = DeadLetter.objects.order_by("parked_at").first()
+
+    plan = planned({"limit": 1})
+
+    assert list(plan.planned.values_list("dead_letter_id", flat=True)) == [oldest.pk]
+
+
+def test_a_plan_may_give_each_message_more_tries(bus, fault):
+    park(bus, 1)
+
+    planned({"tries": 3})
+    bus.drain()
+
+    assert (bus.letter.round, bus.letter.attempts) == (1, 3)
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume"])
+def test_a_verb_that_does_not_fit_the_state_is_refused(bus, fault, verb):
+    park(bus, 1)
+    plan = make_plan(ALL, by="ada", reason="", using="default")
+
+    with pytest.raises(BadPlan, match=f"is planned: one cannot {verb} it"):
+        getattr(plans, verb)(plan.pk, by="ada", using="default")
+
+
+def test_the_audit_has_who_when_why_which_and_what_came_of_it(bus, fault):
+    park(bus, 2)
+    fault.is_mended = True
+    plan = planned(selection=Selection.from_words(["type=order.placed"]), reason="deployed 1.2")
+
+    bus.drain()
+    bus.relay()
+
+    made, began, ended = AuditEntry.objects.order_by("pk")
+    assert (made.verb, made.by, made.why, made.count) == ("plan re-drive", "ada", "deployed 1.2", 2)
+    assert made.filter.startswith("type=order.placed&as_of=")
+    assert (began.verb, began.plan_id) == ("start plan", plan.pk)
+    assert (ended.verb, ended.outcome["healed"], ended.plan_id) == ("plan ended", 2, plan.pk)
+
+
+def test_the_audit_can_only_grow(bus, fault):
+    park(bus, 1)
+    planned()
+    entry = AuditEntry.objects.first()
+
+    for forbidden in (entry.save, entry.delete, AuditEntry.objects.all().delete):
+        with pytest.raises(AppendOnly):
+            forbidden()
+    with pytest.raises(AppendOnly):
+        AuditEntry.objects.update(by="nobody")
+
+
+def test_a_dry_run_says_what_would_happen_and_moves_nothing(bus, fault):
+    park(bus, 4)
+    handled, gone, closed, _ = DeadLetter.objects.order_by("pk")
+    InboxRecord.objects.filter(message_id=handled.message_id).update(state="handled")
+    DeadLetter.objects.filter(pk=gone.pk).update(subscription="renamed", queue="elsewhere")
+    closed.discard("", by="ada")
+
+    forecast = dry_run(ALL, using="default")
+
+    targets = {(each.queue, each.type, each.subscription): each.count for each in forecast.targets}
+    assert targets == {
+        (conf.queue(), "order.placed", "faulty"): 2,
+        ("elsewhere", "order.placed", "renamed"): 1,
+    }
+    assert (forecast.count, forecast.staying) == (3, {"discarded": 1})
+    assert (forecast.without_subscription, forecast.without_queue) == (1, 1)
+    assert (forecast.already_handled, forecast.looked_at, forecast.is_sampled) == (1, 3, False)
+    assert forecast.selection.is_frozen
+    assert not OutboxEvent.objects.exists()

@@ -1,0 +1,158 @@
+"""Which dead letters are meant: the same words in a URL, a command, a plan and the audit."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.utils import timezone
+
+from django_eventbus.exceptions import BadSelection
+from django_eventbus.matching import capped_count, freeze, letters_of, page_of
+from django_eventbus.models import DeadLetter
+from django_eventbus.selections import Selection
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+def letter(number=0, **values):
+    defaults = {
+        "message_id": f"m{number}",
+        "type": "order.placed",
+        "body": b"{}",
+        "subscription": "billing.charge",
+        "queue": "default.shop.billing",
+        "kind": "failed",
+        "fingerprint": "f" * 32,
+        "error_type": "KeyError",
+    }
+    return DeadLetter.objects.create(**{**defaults, **values})
+
+
+def found(*words):
+    return {each.message_id for each in letters_of(Selection.from_words(words), "default")}
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("colour=red", "colour=red: there is no such filter; there are type, queue"),
+        ("quee=x", "did you mean 'queue'"),
+        ("attempts_min=many", "attempts_min=many: write a whole number."),
+        ("id=1,x", "id=1,x: write ids with commas in between, such as id=1,2,3."),
+        ("edited=maybe", "edited=maybe: write yes or no."),
+        ("parked_after=yesterday", "write a time like 2026-01-31T12:00, or a duration like 24h"),
+        ("payload.=1", "write where in the payload, such as payload.order.id=42"),
+        ('payload.a={"b": 1}', "write a single value, not an object or a list"),
+        ("header.=1", "write which header, such as header.tenant=acme"),
+        ("error=", "write some words"),
+        ("type", "'type' is no filter: write name=value."),
+        ("type=a\x00", "holds a NUL or a lone surrogate"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_by_name_with_the_way_to_write_it(words, sentence):
+    with pytest.raises(BadSelection) as refusal:
+        Selection.from_words([words])
+
+    assert sentence in str(refusal.value)
+
+
+def test_a_selection_is_the_same_in_a_url_and_on_the_command_line():
+    words = ["type=order.placed", "payload.customer.name=Ada & Co", "attempts_min=3", "edited=no"]
+
+    written = Selection.from_words(words).query()
+
+    assert Selection.from_query(written) == Selection.from_words(words)
+    assert Selection.from_query(written).words() == " ".join(words)
+
+
+def test_a_duration_becomes_the_time_that_it_means():
+    selection = Selection.from_words(["parked_after=24h"], now=NOW)
+
+    assert selection.pairs == [("parked_after", "2026-01-30T12:00:00+00:00")]
+    assert Selection.from_query(selection.query()) == selection
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("words", "values"),
+    [
+        (["type=a.b"], {"type": "a.b"}),
+        (["queue=q"], {"queue": "q"}),
+        (["subscription="], {"subscription": ""}),
+        (["kind=invalid"], {"kind": "invalid"}),
+        (["state=discarded"], {"state": "discarded"}),
+        (["group=abc"], {"fingerprint": "abc"}),
+        (["error_type=ValueError"], {"error_type": "ValueError"}),
+        (["error=NO STOCK"], {"error": "there is no stock left"}),
+        (["source=orders"], {"source": "orders"}),
+        (["message_id=this"], {"message_id": "this"}),
+        (["header.tenant=acme"], {"headers": {"tenant": "acme"}}),
+        (["header.attempt=3"], {"headers": {"attempt": 3}}),
+        (["payload.order_id=42"], {"payload": {"order_id": 42}}),
+        (["payload.order_id=42"], {"payload": {"order_id": "42", "x": 1}}),
+        (['payload.order_id="42"'], {"payload": {"order_id": "42"}}),
+        (["payload.a.b=yes"], {"payload": {"a": {"b": "yes"}}}),
+        (["payload.lines.0.sku=A"], {"payload": {"lines": [{"sku": "A"}]}}),
+        (["payload.is_paid=true"], {"payload": {"is_paid": True}}),
+        (["payload.note=null"], {"payload": {"note": None}}),
+        (["attempts_min=3"], {"attempts": 3}),
+        (["attempts_max=0"], {"attempts": 0}),
+        (["edited=yes"], {"edited_from": "x"}),
+        (["redriven=yes"], {"round": 1}),
+        (["parked_before=1h"], {"parked_at": timezone.now() - timedelta(days=1)}),
+        (["parked_after=2000-01-01"], {"parked_at": timezone.now()}),
+        (["type=a.b", "type=c.d", "kind=invalid"], {"type": "c.d", "kind": "invalid"}),
+    ],
+)
+def test_each_filter_finds_what_it_says_and_nothing_else(words, values):
+    others = {"parked_at": datetime(1999, 1, 1, tzinfo=UTC)} if "after" in words[0] else {}
+    letter(1, **others)
+    letter(2, type="a.b", **{"payload": {"order_id": 43}, **others}) if "type" not in words[
+        0
+    ] else None
+    meant = letter(3, **values)
+
+    assert found(*words) == {meant.message_id}
+
+
+@pytest.mark.django_db
+def test_a_number_in_quotes_is_text_only():
+    letter(1, payload={"order_id": 42})
+
+    assert found('payload.order_id="42"') == set()
+
+
+@pytest.mark.django_db
+def test_what_is_parked_after_a_selection_was_frozen_is_not_in_it():
+    seen, again = letter(1), letter(2)
+    frozen = freeze(Selection.from_words(["type=order.placed"]), "default")
+
+    letter(3)
+    again.parked_at = timezone.now() + timedelta(seconds=1)
+    again.save()
+
+    assert list(letters_of(frozen, "default")) == [seen]
+    assert list(letters_of(Selection.from_query(frozen.query()), "default")) == [seen]
+    assert freeze(frozen, "default") == frozen
+
+
+@pytest.mark.django_db
+def test_pages_follow_one_another_without_a_gap_even_at_the_same_moment():
+    for number in range(7):
+        letter(number, parked_at=NOW)
+
+    first = page_of(letters_of(Selection(), "default"), size=4)
+    after = (first[-1].parked_at, first[-1].pk)
+    second = page_of(letters_of(Selection(), "default"), size=4, after=after)
+
+    assert [each.message_id for each in [*first, *second]] == [f"m{n}" for n in range(6, -1, -1)]
+
+
+@pytest.mark.django_db
+def test_a_count_stops_at_its_limit():
+    for number in range(5):
+        letter(number)
+
+    assert capped_count(letters_of(Selection(), "default"), 3) == 4
+    assert capped_count(letters_of(Selection(), "default"), 10) == 5
