@@ -102,6 +102,11 @@ def write(event: Event | str, payload: Any, *, key: object, sending: Sending, us
     return UUID(row.message_id)
 
 
+def message_for(publication: Publication, *, key: object, sending: Sending) -> Message:
+    """Return what publish() would have the relay send, without writing anything."""
+    return _row(publication, key, sending).message()
+
+
 def cancel(event_id: UUID | str, *, using: str = DEFAULT_DB_ALIAS) -> bool:
     """Take back an event that is not due yet; return whether that was in time."""
     return OutboxEvent.objects.using(using).cancel(str(event_id)) > 0

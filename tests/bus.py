@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 from django.db import connection
 from django.db.models import F
+from django.utils import timezone
 
 from django_eventbus import subscribe, transports
 from django_eventbus.conf import conf
 from django_eventbus.consumer import Consumer
-from django_eventbus.messages import NOT_BEFORE, Message, uuid7
-from django_eventbus.models import DeadLetter, InboxRecord, OutboxEvent, QueuedMessage
+from django_eventbus.messages import Message, uuid7
+from django_eventbus.models import DeadLetter, OutboxEvent, QueuedMessage
 from django_eventbus.outcomes import Outcome
 from django_eventbus.relay import Relay
 from django_eventbus.settlements import Settlement
 from django_eventbus.subscriptions import Subscription, registry
+from django_eventbus.testing.playing import make_due
 from django_eventbus.transports.contract import Delivery, Outgoing, ToQueue
 from django_eventbus.workers import queue_specs
-
-FOREVER = timedelta(days=3650)
 
 
 class Bus:
@@ -80,12 +80,10 @@ class Bus:
 
     def pass_time(self) -> None:
         """Make everything due that waits."""
-        QueuedMessage.objects.update(available_at=F("available_at") - FOREVER)
-        for row in OutboxEvent.objects.filter(state="scheduled"):
-            row.due_at -= FOREVER
-            row.headers.pop(NOT_BEFORE, None)
-            row.save()
-        InboxRecord.objects.exclude(due_at=None).update(due_at=F("due_at") - FOREVER)
+        QueuedMessage.objects.update(available_at=F("available_at") - timedelta(days=3650))
+        make_due(self.using)
+        held = OutboxEvent.objects.filter(state="scheduled").exclude(error="")
+        held.update(due_at=timezone.now())
 
     def put(self, message: Message | None = None, queue: str = "", **changes: Any) -> Message:
         """Put a message into *queue*, as a stranger would."""

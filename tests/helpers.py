@@ -1,9 +1,10 @@
-"""Waiting for something to become true: the only place in the tests that sleeps."""
+"""Waiting for something to become true: the only place that sleeps; and our pytest plugin."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from typing import TypeVar
 
 Value = TypeVar("Value")
@@ -26,3 +27,10 @@ def eventually(
             said = message() if callable(message) else message
             raise AssertionError(f"Not within {timeout} s. {said or f'Last value: {value!r}'}")
         time.sleep(interval)
+
+
+def plugin_arguments() -> list[str]:
+    """Return what makes pytest load our plugin, which an installation does by itself."""
+    installed = entry_points(group="pytest11")
+    module = "django_eventbus.testing.plugin"
+    return [] if any(each.value == module for each in installed) else ["-p", module]

@@ -22,11 +22,11 @@ from django.db.models import TextChoices
 from django.dispatch import Signal
 
 import django_eventbus
-from django_eventbus import Meta, exceptions, messages, models, signals
+from django_eventbus import Meta, exceptions, messages, models, signals, testing
 from django_eventbus.codes import FIELDS, LINES
 from django_eventbus.conf import SETTINGS
 from django_eventbus.naming import TEMPLATES
-from tests.helpers import eventually
+from tests.helpers import eventually, plugin_arguments
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "django_eventbus"
@@ -214,6 +214,27 @@ def test_every_public_name_is_documented():
     assert sorted(first_column(page, "Names")) == sorted(django_eventbus.__all__)
     documented = first_column(page, "Meta")
     assert documented == [*(field.name for field in fields(Meta)), "is_last"]
+
+
+def test_every_part_of_the_test_tools_is_documented():
+    page = DOCS / "reference/testing.md"
+
+    assert first_column(page, "Names") == testing.__all__
+    for tool in (testing.EventBus, testing.Delivered):
+        documented = first_column(page, tool.__name__)
+        own = sorted(name for name in dir(tool) if not name.startswith("_"))
+        assert [each.partition("(")[0] for each in documented] == own
+        for each in documented:
+            assert arguments(each) == parameters(getattr(tool, each.partition("(")[0]))
+
+
+def arguments(documented: str) -> list[str]:
+    return re.findall(r"\w+", documented.partition("(")[2])
+
+
+def parameters(member: object) -> list[str]:
+    """Return the parameters of a method, without self; of anything else, none."""
+    return list(inspect.signature(member).parameters)[1:] if inspect.isfunction(member) else []
 
 
 @pytest.mark.parametrize("name", ["publish", "publish_many", "send_command", "subscribe"])
@@ -550,3 +571,6 @@ def test_the_code_of_every_how_to_runs(project: Terminals, page: Path):
 
     if any(file.name == "tests.py" for file in files):
         project.run("python manage.py test --noinput")
+    if any(file.name.startswith("test_") for file in files):
+        options = shlex.join(["-q", "-W", "error", "--ds=shop.settings", *plugin_arguments()])
+        project.run(f"python -m pytest {options}")

@@ -175,6 +175,9 @@ class Transport(Protocol):
     def declare(self, queues: Sequence[QueueSpec]) -> None:
         """Make the queues, their tiers and their bindings exist. Idempotent."""
 
+    def remove(self, queues: Sequence[QueueSpec]) -> None:
+        """Delete the queues, what they are bound to, and what is in them. For tests."""
+
     def dead_letter_queue(self, queue: str) -> str | None:
         """Return where the broker puts what it gives up on in *queue*; None: it never does."""
 

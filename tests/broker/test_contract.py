@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
-import pika
 import pytest
 from django.db import connections
 
@@ -34,12 +34,12 @@ class Broker:
         self.exchange = f"{self.prefix}.events"
         self.publisher = self.transport.publisher()
         self.subscribers = []
-        self.bound = set()
+        self.specs = []
 
     def queue(self, name, *patterns, delays=(0.2,)):
         full = f"{self.prefix}.{name}"
-        self.bound.add(full)
         spec = QueueSpec(name=full, exchange=self.exchange, patterns=patterns, delays=delays)
+        self.specs.append(spec)
         self.transport.declare([spec])
         return full
 
@@ -60,6 +60,7 @@ class Broker:
         for subscriber in self.subscribers:
             subscriber.close()
         self.publisher.close()
+        self.transport.remove(self.specs)
 
 
 @pytest.fixture(
@@ -71,21 +72,6 @@ def broker(request, settings, transactional_db):
     broker = Broker("database://" if is_database else request.getfixturevalue("rabbitmq_url"))
     yield broker
     broker.close()
-    if not is_database:
-        delete_everything(request.getfixturevalue("rabbitmq_url"), broker)
-
-
-def delete_everything(url, broker):
-    """Leave nothing behind on a broker that others use too."""
-    parameters = pika.URLParameters(url)
-    with pika.BlockingConnection(parameters) as connection:
-        channel = connection.channel()
-        for name in broker.bound:
-            for queue in (name, f"{name}.dlq", f"{name}.retry.200ms"):
-                channel.queue_delete(queue)
-            for exchange in (f"{name}.retry", f"{name}.dlq"):
-                channel.exchange_delete(exchange)
-        channel.exchange_delete(broker.exchange)
 
 
 def test_an_event_reaches_every_queue_whose_pattern_matches(broker):
@@ -140,14 +126,12 @@ def test_the_levels_of_a_queue_and_its_tiers_are_told_without_taking_anything(br
     for _ in range(3):
         broker.publish("order.placed")
     broker.send(ToTier(queue=queue, delay=60))
-    spec = QueueSpec(name=queue, exchange=broker.exchange, patterns=("order.*",), delays=(60,))
 
     def levels():
-        (level,) = broker.transport.levels([spec])
+        (level,) = broker.transport.levels(broker.specs)
         return level.messages, sum(level.tiers.values())
 
     eventually(lambda: levels() == (3, 1))
-    broker.bound.add(f"{queue}.retry.1m")
     assert broker.subscriber(queue).receive(2)
 
 
@@ -275,3 +259,17 @@ def test_an_unknown_transport_is_refused_without_repeating_the_url():
 def test_a_database_that_is_not_there_is_refused():
     with pytest.raises(BadSetting, match="no key of DATABASES"):
         transports.connect("database://nowhere")
+
+
+def test_what_is_removed_is_gone_with_its_bindings_and_its_messages(broker):
+    queue, other = broker.queue("one", "order.*"), broker.queue("other", "invoice.*")
+    broker.publish("order.placed")
+
+    broker.transport.remove(broker.specs[:1])
+    broker.transport.declare([replace(broker.specs[0], patterns=())])
+    broker.transport.declare(broker.specs[1:])
+
+    assert broker.publish("order.placed") == Unroutable()
+    assert broker.publish("invoice.sent") == Confirmed()
+    assert broker.subscriber(queue).receive(0.2) is None
+    assert broker.subscriber(other).receive(2)

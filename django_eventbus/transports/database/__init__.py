@@ -10,7 +10,7 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import BadSetting
 from django_eventbus.findings import Finding
-from django_eventbus.models import Binding
+from django_eventbus.models import Binding, QueuedMessage
 from django_eventbus.outages import proven
 from django_eventbus.transports.contract import Level, Published, QueueSpec
 from django_eventbus.transports.database.doctor import examine
@@ -39,6 +39,12 @@ class DatabaseTransport:
                 for exchange, pattern in queue.bindings:
                     bindings.bind(exchange, queue.name, [pattern])
             self._warn_of_strays(queues)
+
+    def remove(self, queues: Sequence[QueueSpec]) -> None:
+        names = [queue.name for queue in queues]
+        with proven(self.using):
+            Binding.objects.using(self.using).filter(queue__in=names).delete()
+            QueuedMessage.objects.using(self.using).filter(queue__in=names).delete()
 
     def _warn_of_strays(self, queues: Sequence[QueueSpec]) -> None:
         known = {(queue.name, pattern) for queue in queues for _, pattern in queue.bindings}

@@ -17,8 +17,10 @@ from django_eventbus.transports.rabbitmq.parameters import BrokerAddress, addres
 from django_eventbus.transports.rabbitmq.publisher import RabbitmqPublisher
 from django_eventbus.transports.rabbitmq.subscriber import RabbitmqSubscriber
 from django_eventbus.transports.rabbitmq.topology import (
+    Bind,
     dead_letter_queue,
     owns_dead_letter_queue,
+    resources,
 )
 from django_eventbus.transports.rabbitmq.versions import consumed
 
@@ -38,6 +40,13 @@ class RabbitmqTransport:
         self._specs |= {queue.name: queue for queue in queues}
         with self.inquiry() as inquiry:
             establish(inquiry, queues)
+
+    def remove(self, queues: Sequence[QueueSpec]) -> None:
+        made = {str(each): each for queue in queues for each in resources(queue)}
+        with self.inquiry() as inquiry:
+            for resource in made.values():
+                if not isinstance(resource, Bind):
+                    inquiry.delete(resource)
 
     @contextmanager
     def inquiry(self) -> Iterator[Inquiry]:

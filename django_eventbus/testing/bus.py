@@ -1,0 +1,216 @@
+"""EventBus: a test's view of the bus. Delivers in the thread and the transaction of the test."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar, overload
+
+from django.db import DEFAULT_DB_ALIAS
+
+from django_eventbus import transports
+from django_eventbus.conf import conf
+from django_eventbus.consumer import Consumer
+from django_eventbus.events import Event, ReceivedEvent
+from django_eventbus.exceptions import BadSetting
+from django_eventbus.messages import Message, payload_of
+from django_eventbus.models import DeadLetter, OutboxEvent
+from django_eventbus.relay import Relay
+from django_eventbus.settlements import Settlement
+from django_eventbus.subscriptions import meta_of, registry
+from django_eventbus.testing import brokers, playing
+from django_eventbus.testing.deliveries import Delivered, handed_over, message_of
+from django_eventbus.testing.expectations import Expectation, listing
+from django_eventbus.transports.contract import Delivery, QueueSpec, Subscriber
+from django_eventbus.workers import queue_specs
+
+E = TypeVar("E", bound=Event)
+
+
+class NotQuiet(AssertionError):
+    """The bus did not come to rest: something is published or retried without end."""
+
+
+class EventBus:
+    """
+    What was published in a test, what is parked, and the way from one to the other.
+
+    Made with the settings of brokers.settings_for(), and closed after the test.
+    """
+
+    def __init__(self, databases: Iterable[str] = (DEFAULT_DB_ALIAS,)) -> None:
+        self._allowed = set(databases)
+        self._namespace = conf.namespace
+        self._is_on_database = transports.scheme_of(conf.broker_url) == "database"
+        self._transport = transports.connect(conf.broker_url)
+        self._publisher = playing.HastyPublisher(self._transport.publisher())
+        self._consumer = Consumer(self._publisher)
+        self._relays: dict[str, Relay] = {}
+        self._declared: list[QueueSpec] = []
+
+    def close(self) -> None:
+        """Disconnect, and delete what was declared on a broker."""
+        self._publisher.close()
+        if self._declared and not self._is_on_database:
+            self._transport.remove(self._declared)
+
+    @property
+    def published(self) -> list[ReceivedEvent]:
+        """Everything that was published, in order, whether it was relayed or not."""
+        return [_event(row.message()) for row in self._rows()]
+
+    @property
+    def parked(self) -> list[DeadLetter]:
+        """The dead letters that are open."""
+        letters = (DeadLetter.objects.using(alias) for alias in self._databases)
+        return [each for rows in letters for each in rows.filter(state="open").order_by("id")]
+
+    @overload
+    def assert_published(
+        self, event: type[E], /, *, count: int | None = ..., key: object = ...,
+        payload: Mapping[str, Any] | None = ..., **fields: Any,
+    ) -> E: ...  # fmt: skip
+    @overload
+    def assert_published(
+        self, event: str, /, *, count: int | None = ..., key: object = ...,
+        payload: Mapping[str, Any] | None = ..., **fields: Any,
+    ) -> ReceivedEvent: ...  # fmt: skip
+    def assert_published(
+        self,
+        event: type[Event] | str,
+        /,
+        *,
+        count: int | None = None,
+        key: object = None,
+        payload: Mapping[str, Any] | None = None,
+        **fields: Any,
+    ) -> Event | ReceivedEvent:
+        """
+        Return the first event of that class, type or pattern whose payload has these *fields*.
+
+        Fail, with a list of what was published, if there is none, or not *count* of them.
+        """
+        wanted = Expectation(event=event, fields=fields, payload=payload or {}, key=key)
+        published = self.published
+        found = [each for each in published if wanted.is_met_by(each)]
+        if not found or (count is not None and len(found) != count):
+            number = "No" if not found else len(found)
+            expected = "" if count is None else f"; {count} expected"
+            raise AssertionError(f"{number} {wanted} published{expected}. {listing(published)}")
+        return wanted.typed(found[0])
+
+    def assert_not_published(
+        self,
+        event: type[Event] | str,
+        /,
+        *,
+        key: object = None,
+        payload: Mapping[str, Any] | None = None,
+        **fields: Any,
+    ) -> None:
+        """Fail if an event of that class, type or pattern with these *fields* was published."""
+        wanted = Expectation(event=event, fields=fields, payload=payload or {}, key=key)
+        published = self.published
+        if any(wanted.is_met_by(each) for each in published):
+            raise AssertionError(f"{wanted} was published. {listing(published)}")
+
+    def deliver(
+        self,
+        event: Event | ReceivedEvent | str,
+        payload: Any = None,
+        *,
+        subscription: str | Callable[..., object] = "",
+        key: object = None,
+        headers: Mapping[str, Any] | None = None,
+        debug: bool = False,
+    ) -> Delivered:
+        """
+        Give *event* to the subscriptions that match it, or to one, on the way a consumer takes.
+
+        Nothing is raised for a handler that fails: its outcome says so. A retry waits for drain().
+        An event that has a meta keeps its id, so that a second delivery is a duplicate.
+        """
+        self._prepare()
+        message = message_of(event, payload, key=key, headers=headers, debug=debug)
+        settlements: list[Settlement] = []
+        for delivery in handed_over(message, subscription):
+            settlements += self._consume(delivery)
+        return Delivered(settlements=tuple(settlements))
+
+    def drain(self, *, limit: int = 1000) -> Delivered:
+        """
+        Relay and handle until nothing is left to do, now or later: no delay is waited for.
+
+        Raise NotQuiet after *limit* messages.
+        """
+        self._prepare()
+        settlements: list[Settlement] = []
+        subscriber = self._transport.subscriber(registry.queues(), prefetch=1)
+        try:
+            left = limit
+            while (relayed := self._relay()) or not subscriber.is_drained():
+                taken = self._take(subscriber)
+                settlements += taken
+                left -= relayed + len(taken)
+                if left < 0:
+                    raise NotQuiet(_going_round(settlements, limit))
+        finally:
+            subscriber.close()
+        return Delivered(settlements=tuple(settlements))
+
+    def _relay(self) -> int:
+        with playing.committing(self._databases):
+            for alias in self._databases:
+                playing.make_due(alias)
+            return sum(self._relay_of(alias).relay_once() for alias in self._databases)
+
+    def _relay_of(self, alias: str) -> Relay:
+        # One for the whole test: on SQLite it holds a lease, which another would wait for.
+        return self._relays.setdefault(alias, Relay(self._publisher, alias))
+
+    def _take(self, subscriber: Subscriber) -> list[Settlement]:
+        delivery = subscriber.receive(0)
+        return self._consume(delivery) if delivery else []
+
+    def _consume(self, delivery: Delivery) -> list[Settlement]:
+        with playing.committing(self._databases):
+            return self._consumer.consume(delivery)
+
+    def _prepare(self) -> None:
+        playing.refuse_open_transaction(self._databases)
+        specs = queue_specs()
+        if specs != self._declared:
+            self._refuse_shared_names()
+            self._declared = specs
+            self._transport.declare(specs)
+
+    def _refuse_shared_names(self) -> None:
+        if self._is_on_database:
+            return
+        if conf.namespace != self._namespace:
+            raise BadSetting("NAMESPACE", "was changed by the test: keep what is in EVENTBUS.")
+        if shared := brokers.shared_names(conf.names, conf.routes):
+            raise BadSetting("NAMES", f"{shared[0]} is no test's own: write {{namespace}} in it.")
+
+    @property
+    def _databases(self) -> list[str]:
+        return [alias for alias in registry.databases() if alias in self._allowed]
+
+    def _rows(self) -> Iterator[OutboxEvent]:
+        for alias in self._databases:
+            yield from OutboxEvent.objects.using(alias).filter(queue="").order_by("id")
+
+
+def _event(message: Message) -> ReceivedEvent:
+    meta = meta_of(message, queue="", subscription=None)
+    payload = payload_of(message, conf.max_body_bytes)
+    return ReceivedEvent(type=message.type, payload=payload, meta=meta)
+
+
+def _going_round(settlements: list[Settlement], limit: int) -> str:
+    names = Counter(each.subscription.name for each in settlements[-100:] if each.subscription)
+    most = ", ".join(name for name, _ in names.most_common(3)) or "no subscription"
+    return (
+        f"The bus does not come to rest after {limit} messages; the last went to {most}. "
+        "Does a handler publish what it handles, or raise TooEarly whenever it is run?"
+    )

@@ -1,0 +1,88 @@
+"""What a test expects to have been published, and how to say what was. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django_eventbus.conf import conf
+from django_eventbus.events import Event, ReceivedEvent
+from django_eventbus.patterns import matches
+from django_eventbus.payloads import body_of, payload_of_body
+
+_SHOWN = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """An event by its class, type or pattern, with part of its payload and its key."""
+
+    event: type[Event] | str
+    fields: Mapping[str, Any]
+    payload: Mapping[str, Any]
+    key: object = None
+
+    def __post_init__(self) -> None:
+        """Refuse a field that the class does not have: nothing would ever match it."""
+        if isinstance(self.event, str):
+            return
+        for name in self.fields:
+            if name not in self.event.__struct_fields__:
+                raise TypeError(f"{self.event.__name__} has no field {name!r}")
+
+    def __str__(self) -> str:
+        parts = [f"{name}={value!r}" for name, value in {**self.fields, **self.payload}.items()]
+        if self.key is not None:
+            parts.append(f"key={str(self.key)!r}")
+        return f"{self._type} with {', '.join(parts)}" if parts else self._type
+
+    @property
+    def _type(self) -> str:
+        return self.event if isinstance(self.event, str) else self.event.event_type
+
+    def is_met_by(self, published: ReceivedEvent) -> bool:
+        """Whether *published* is such an event."""
+        if not matches(self._type, published.type):
+            return False
+        if self.key is not None and published.meta.key != str(self.key):
+            return False
+        return is_within(_plain(self.payload), published.payload) and self._has_fields(published)
+
+    def _has_fields(self, published: ReceivedEvent) -> bool:
+        event = self.typed(published)
+        if isinstance(event, ReceivedEvent):
+            return is_within(_plain(self.fields), event.payload)
+        return all(is_within(value, getattr(event, name)) for name, value in self.fields.items())
+
+    def typed(self, published: ReceivedEvent) -> Event | ReceivedEvent:
+        """Return *published* as the class that was asked for."""
+        if isinstance(self.event, str):
+            return published
+        return self.event.received(published.payload, published.meta)
+
+
+def _plain(values: Mapping[str, Any]) -> Any:
+    return payload_of_body(body_of(dict(values), conf.max_body_bytes))
+
+
+def is_within(expected: Any, actual: Any) -> bool:
+    """Whether *actual* has what *expected* has; of objects it may have more keys."""
+    if isinstance(expected, Mapping) and isinstance(actual, Mapping):
+        return all(key in actual and is_within(expected[key], actual[key]) for key in expected)
+    return bool(expected == actual)
+
+
+def listing(published: Sequence[ReceivedEvent]) -> str:
+    """Return what was published, a line each, for the failure of a test."""
+    if not published:
+        return "Nothing was published."
+    return "\n".join(["What was published:", *(f"  {_line(each)}" for each in published)])
+
+
+def _line(event: ReceivedEvent) -> str:
+    payload = json.dumps(event.payload, ensure_ascii=False)
+    shown = payload if len(payload) <= _SHOWN else f"{payload[:_SHOWN]}…"
+    key = f" key={event.meta.key!r}" if event.meta.key else ""
+    return f"{event.type} {shown}{key}"

@@ -1,0 +1,58 @@
+"""The pytest plugin: --eventbus-broker and the fixture eventbus. No Django at import."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_eventbus.testing import brokers
+
+if TYPE_CHECKING:
+    from django_eventbus.testing.bus import EventBus
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --eventbus-broker."""
+    parser.getgroup("eventbus").addoption(
+        "--eventbus-broker",
+        metavar="URL",
+        default="",
+        help="Run tests of the event bus on this broker (amqp://…), in namespaces of their own, "
+        "instead of on the test's database.",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Remember the broker."""
+    brokers.choose(config.getoption("--eventbus-broker"))
+
+
+@pytest.fixture
+def eventbus(request: pytest.FixtureRequest) -> Iterator[EventBus]:
+    """The bus of this test: published, parked, assert_published(), deliver(), drain()."""
+    if not request.config.pluginmanager.hasplugin("django"):
+        pytest.fail("The fixture eventbus needs pytest-django for its database.", pytrace=False)
+    # By name: the database is there before the bus, and goes after it.
+    request.getfixturevalue("db")
+    # Not an override of our own: taken back before a later one of that fixture, it would stay.
+    settings = request.getfixturevalue("settings")
+    from django_eventbus.conf import conf
+    from django_eventbus.testing.bus import EventBus
+
+    settings.EVENTBUS = brokers.settings_for(brokers.chosen(), conf.given)
+    bus = EventBus(databases=_databases(request))
+    yield bus
+    bus.close()
+
+
+def _databases(request: pytest.FixtureRequest) -> Iterable[str]:
+    """Return the databases that the test may use."""
+    from django.db import DEFAULT_DB_ALIAS, connections
+
+    marker = request.node.get_closest_marker("django_db")
+    named = marker.kwargs.get("databases") if marker else None
+    if named == "__all__":
+        return list(connections)
+    return named or [DEFAULT_DB_ALIAS]
