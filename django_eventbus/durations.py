@@ -34,6 +34,15 @@ def label(duration: float) -> str:
     return f"{milliseconds}ms" if milliseconds else "0s"
 
 
+def rough(duration: float) -> str:
+    """Write *duration* for a person who wants to know about how long: 200 is "3m"."""
+    whole = max(int(duration), 0)
+    for size in (86_400, 3_600, 60):
+        if whole >= 2 * size:
+            return label(whole - whole % size)
+    return label(whole)
+
+
 def _within_reason(duration: float, value: object) -> float:
     if not 0 <= duration <= _LONGEST:
         raise ValueError(_explanation(value))

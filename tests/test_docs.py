@@ -39,7 +39,9 @@ COMMANDS_PAGE = DOCS / "reference/commands.md"
 COMMANDS = (
     "consume_events",
     "eventbus_doctor",
+    "eventbus_status",
     "eventbus_topology",
+    "list_subscriptions",
     "peek_dlq",
     "prune_events",
     "redrive_events",
@@ -131,7 +133,7 @@ def test_every_test_that_the_docs_name_exists():
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_command_line_is_one_that_the_command_takes(page: Path):
     for name, rest in re.findall(
-        r"manage\.py (\w+_events|\w+_dlq|eventbus_\w+)([^\n`]*)", page.read_text()
+        r"manage\.py (\w+_events|\w+_dlq|eventbus_\w+|list_\w+)([^\n`]*)", page.read_text()
     ):
         assert name in COMMANDS
         parser_of(name).parse_args(shlex.split(rest, comments=True))

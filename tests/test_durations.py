@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from django_eventbus.durations import label, seconds
+from django_eventbus.durations import label, rough, seconds
 
 HUNDRED_YEARS = 36_500 * 86_400
 
@@ -80,6 +80,14 @@ def test_a_refusal_stays_short_however_long_the_value_is():
 )
 def test_a_label_uses_the_largest_unit_that_keeps_it_whole(duration, expected):
     assert label(duration) == expected
+
+
+@pytest.mark.parametrize(
+    ("duration", "expected"),
+    [(-1, "0s"), (0.9, "0s"), (119, "119s"), (121, "2m"), (7300, "2h"), (200_000, "2d")],
+)
+def test_a_rough_duration_is_cut_to_its_largest_unit(duration, expected):
+    assert rough(duration) == expected
 
 
 @settings(deadline=None, max_examples=200)

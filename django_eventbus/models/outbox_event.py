@@ -103,6 +103,11 @@ class OutboxEvent(CarriedMessage):
                 fields=["due_at"], condition=models.Q(state="scheduled"), name="eventbus_outbox_due"
             ),
             models.Index(
+                fields=["state", "id"],
+                condition=models.Q(state__in=["unroutable", "failed"]),
+                name="eventbus_outbox_stuck",
+            ),
+            models.Index(
                 fields=["published_at"],
                 condition=models.Q(state="published"),
                 name="eventbus_outbox_published",

@@ -1,0 +1,112 @@
+"""What needs doing, decided by the status alone. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from django_eventbus.durations import rough
+from django_eventbus.status import MOST, QueueFigures, Status
+
+#: A relay that works takes what is ready within seconds.
+_LATE = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """Something that a person should do, and what it is about."""
+
+    code: str
+    #: In words, for whoever reads it now.
+    words: str
+    #: What the page where it is done has to be told: a queue, or a state.
+    about: dict[str, Any] = field(default_factory=dict)
+
+
+def needs(status: Status) -> list[Need]:
+    """Return what needs doing, the most urgent first."""
+    return [
+        *_about_outages(status),
+        *_about_the_outbox(status),
+        *_about_dead_letters(status),
+        *(need for queue in status.queues for need in _about_queue(queue)),
+    ]
+
+
+def verdict(found: list[Need]) -> str:
+    """Say in a line whether anything needs doing."""
+    if not found:
+        return _("Nothing needs doing.")
+    count = len(found)
+    return ngettext("%d thing needs doing:", "%d things need doing:", count) % count
+
+
+def number(count: int) -> str:
+    """Write a count that was not counted further than to MOST."""
+    return f"{count:,}" if count <= MOST else f"{MOST:,}+"
+
+
+def _about_outages(status: Status) -> Iterator[Need]:
+    waiting = [each for each in status.live if each.outage and each.outage_since]
+    if waiting:
+        since = min(each.outage_since for each in waiting if each.outage_since)
+        words = ngettext(
+            "%(count)d worker has waited for a server for %(age)s (%(kinds)s).",
+            "%(count)d workers have waited for a server for %(age)s (%(kinds)s).",
+            len(waiting),
+        )
+        kinds = ", ".join(sorted({each.outage for each in waiting}))
+        age = rough((status.at - since).total_seconds())
+        values = {"count": len(waiting), "kinds": kinds, "age": age}
+        yield Need(code="outage", words=words % values)
+
+
+def _about_the_outbox(status: Status) -> Iterator[Need]:
+    outbox = status.outbox
+    lag = outbox.lag(status.at)
+    if outbox.ready and lag > _LATE:
+        values = {"count": number(outbox.ready), "age": rough(lag.total_seconds())}
+        if any(each.relays for each in status.live):
+            words = _("The outbox lags: %(count)s wait, the oldest for %(age)s.")
+        else:
+            words = _("No relay runs: %(count)s wait in the outbox, the oldest for %(age)s.")
+        yield Need(code="lag", words=words % values, about={"state": "ready"})
+    if outbox.unroutable:
+        words = _("%(count)s events found no queue that takes them.")
+        values = {"count": number(outbox.unroutable)}
+        yield Need(code="unroutable", words=words % values, about={"state": "unroutable"})
+    if outbox.failed:
+        words = _("%(count)s events were refused by the broker.")
+        values = {"count": number(outbox.failed)}
+        yield Need(code="failed", words=words % values, about={"state": "failed"})
+
+
+def _about_dead_letters(status: Status) -> Iterator[Need]:
+    letters = status.dead_letters
+    if letters.open:
+        words = _("%(count)s dead letters wait for a person, %(new)s of them new within the hour.")
+        values = {"count": number(letters.open), "new": number(letters.new_in_hour)}
+        yield Need(code="dead_letters", words=words % values)
+
+
+def _about_queue(queue: QueueFigures) -> Iterator[Need]:
+    about = {"queue": queue.name}
+    if queue.trouble:
+        words = _("%(queue)s cannot be looked at: %(trouble)s")
+        values = {"queue": queue.name, "trouble": queue.trouble}
+        yield Need(code="trouble", words=words % values, about=about)
+    elif queue.measured_at and queue.messages is None:
+        words = _("The broker has no queue %(queue)s: start a worker, which declares it.")
+        yield Need(code="missing", words=words % {"queue": queue.name}, about=about)
+    if not queue.consumers:
+        words = _("Nothing consumes %(queue)s: start consume_events.")
+        yield Need(code="unconsumed", words=words % {"queue": queue.name}, about=about)
+    if queue.dlq_messages and not queue.is_collected:
+        words = _("%(count)s messages lie in %(dlq)s, which nobody collects.")
+        values = {"count": number(queue.dlq_messages), "dlq": queue.dlq}
+        yield Need(code="dlq", words=words % values, about=about)

@@ -1,0 +1,283 @@
+"""How the bus is doing: the figures of the dashboard and of eventbus_status, read from tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import DEFAULT_DB_ALIAS
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from django_eventbus.models import DeadLetter, Outage, OutboxEvent, Queue, Throughput, Worker
+from django_eventbus.models.throughput import COUNTED
+from django_eventbus.subscriptions import registry
+
+#: Rows are counted up to here: more would take long, and tell a person nothing else.
+MOST = 10_000
+_HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
+_QUARTER = timedelta(minutes=15)
+#: What was measured longer ago is not known any more.
+_STALE = timedelta(minutes=1)
+_OUTAGES = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """What was done in a minute, or in some."""
+
+    start: datetime
+    published: int
+    handled: int
+    retried: int
+    parked: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxFigures:
+    """What is in the outbox; a count above MOST stands for any higher one."""
+
+    ready: int
+    #: When the oldest of those was written.
+    oldest_ready_at: datetime | None
+    scheduled: int
+    unroutable: int
+    failed: int
+
+    def lag(self, now: datetime) -> timedelta:
+        """Return for how long the oldest row has been ready."""
+        return max(now - self.oldest_ready_at, timedelta()) if self.oldest_ready_at else timedelta()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterFigures:
+    """Dead letters; counts as in OutboxFigures."""
+
+    open: int
+    #: Those of them that were parked in the last hour, and in the last day.
+    new_in_hour: int
+    new_in_day: int
+    redriving: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueFigures:
+    """A queue, as far as it is known: None is not known."""
+
+    name: str
+    is_measured: bool = False
+    messages: int | None = None
+    consumers: int | None = None
+    in_tiers: int | None = None
+    dlq: str = ""
+    dlq_messages: int | None = None
+    is_collected: bool = False
+    measured_at: datetime | None = None
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerFigures:
+    """A relay or a consumer."""
+
+    id: str
+    kind: str
+    host: str
+    pid: int
+    version: str
+    queues: tuple[str, ...] = ()
+    started_at: datetime
+    seen_at: datetime
+    is_live: bool = True
+    is_stopping: bool = False
+    outage: str = ""
+    outage_since: datetime | None = None
+
+    @property
+    def relays(self) -> bool:
+        return self.kind != Worker.Kind.CONSUMER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutageFigures:
+    """An outage of the last day."""
+
+    kind: str
+    part: str
+    host: str
+    began_at: datetime
+    ended_at: datetime | None
+    #: False for one whose worker is gone, so that nobody saw its end.
+    is_lasting: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """Everything that one look at the bus should tell."""
+
+    at: datetime
+    outbox: OutboxFigures
+    dead_letters: DeadLetterFigures
+    queues: tuple[QueueFigures, ...] = ()
+    workers: tuple[WorkerFigures, ...] = ()
+    outages: tuple[OutageFigures, ...] = ()
+    #: By the minute, and by the quarter of an hour.
+    hour: tuple[Span, ...] = ()
+    day: tuple[Span, ...] = ()
+
+    @property
+    def live(self) -> tuple[WorkerFigures, ...]:
+        return tuple(each for each in self.workers if each.is_live)
+
+
+def look(now: datetime | None = None) -> Status:
+    """Read the status. The broker is not asked: what is known of it was written down."""
+    now = now or timezone.now()
+    databases = registry.databases()
+    workers = _workers(now)
+    minutes = Throughput.objects.using(DEFAULT_DB_ALIAS).by_minute(now - _DAY)
+    return Status(
+        at=now,
+        outbox=_merged_outbox([_outbox(using) for using in databases]),
+        dead_letters=_merged_letters([_dead_letters(using, now) for using in databases]),
+        queues=_queues(registry.queues(), workers, now),
+        workers=workers,
+        outages=_outages(workers, now),
+        hour=spans(minutes, until=now, step=timedelta(minutes=1), count=60),
+        day=spans(minutes, until=now, step=_QUARTER, count=96),
+    )
+
+
+def capped(rows: QuerySet[Any]) -> int:
+    """Count *rows*, but no further than one above MOST."""
+    return rows.order_by()[: MOST + 1].count()
+
+
+def _outbox(using: str) -> OutboxFigures:
+    rows = OutboxEvent.objects.using(using)
+    states = OutboxEvent.State
+    shards = range(rows.highest_ready_shard() + 1)
+    # Shard by shard, in the order of the index: over all of them the database would sort.
+    heads = [rows.ready(shard).values_list("created_at", flat=True).first() for shard in shards]
+    return OutboxFigures(
+        ready=capped(rows.filter(state=states.READY)),
+        oldest_ready_at=min((each for each in heads if each), default=None),
+        scheduled=capped(rows.filter(state=states.SCHEDULED)),
+        unroutable=capped(rows.filter(state=states.UNROUTABLE)),
+        failed=capped(rows.filter(state=states.FAILED)),
+    )
+
+
+def _merged_outbox(parts: Sequence[OutboxFigures]) -> OutboxFigures:
+    oldest = [part.oldest_ready_at for part in parts if part.oldest_ready_at]
+    return OutboxFigures(
+        ready=sum(part.ready for part in parts),
+        oldest_ready_at=min(oldest, default=None),
+        scheduled=sum(part.scheduled for part in parts),
+        unroutable=sum(part.unroutable for part in parts),
+        failed=sum(part.failed for part in parts),
+    )
+
+
+def _dead_letters(using: str, now: datetime) -> DeadLetterFigures:
+    rows = DeadLetter.objects.using(using)
+    waiting = rows.redrivable()
+    return DeadLetterFigures(
+        open=capped(waiting),
+        new_in_hour=capped(waiting.filter(parked_at__gte=now - _HOUR)),
+        new_in_day=capped(waiting.filter(parked_at__gte=now - _DAY)),
+        redriving=capped(rows.filter(state=DeadLetter.State.REDRIVING)),
+    )
+
+
+def _merged_letters(parts: Sequence[DeadLetterFigures]) -> DeadLetterFigures:
+    return DeadLetterFigures(
+        open=sum(part.open for part in parts),
+        new_in_hour=sum(part.new_in_hour for part in parts),
+        new_in_day=sum(part.new_in_day for part in parts),
+        redriving=sum(part.redriving for part in parts),
+    )
+
+
+def _workers(now: datetime) -> tuple[WorkerFigures, ...]:
+    """Return those that live, and those that fell silent in the last hour."""
+    rows = Worker.objects.using(DEFAULT_DB_ALIAS).filter(seen_at__gte=now - _HOUR)
+    return tuple(
+        WorkerFigures(
+            id=str(row.pk),
+            kind=row.kind,
+            host=row.host,
+            pid=row.pid,
+            version=row.version,
+            queues=tuple(row.queues),
+            started_at=row.started_at,
+            seen_at=row.seen_at,
+            is_live=row.is_live(now),
+            is_stopping=row.is_stopping,
+            outage=row.outage,
+            outage_since=row.outage_since,
+        )
+        for row in rows.order_by("id")
+    )
+
+
+def _queues(
+    names: Iterable[str], workers: Sequence[WorkerFigures], now: datetime
+) -> tuple[QueueFigures, ...]:
+    rows = {row.name: row for row in Queue.objects.using(DEFAULT_DB_ALIAS).all()}
+    live = [each for each in workers if each.is_live]
+    return tuple(_queue(name, rows.get(name), live, now) for name in names)
+
+
+def _queue(
+    name: str, row: Queue | None, live: Sequence[WorkerFigures], now: datetime
+) -> QueueFigures:
+    ours = sum(name in each.queues for each in live)
+    if row is None or row.measured_at is None:
+        return QueueFigures(name=name, consumers=ours, trouble=row.trouble if row else "")
+    is_fresh = row.measured_at >= now - _STALE
+    return QueueFigures(
+        name=name,
+        is_measured=is_fresh and row.messages is not None,
+        messages=row.messages,
+        consumers=max(ours, row.consumers or 0) if is_fresh else ours,
+        in_tiers=row.in_tiers,
+        dlq=row.dlq,
+        dlq_messages=row.dlq_messages,
+        is_collected=row.is_collected,
+        measured_at=row.measured_at,
+        trouble=row.trouble,
+    )
+
+
+def _outages(workers: Sequence[WorkerFigures], now: datetime) -> tuple[OutageFigures, ...]:
+    live = {each.id for each in workers if each.is_live}
+    rows = Outage.objects.using(DEFAULT_DB_ALIAS).filter(began_at__gte=now - _DAY)
+    return tuple(
+        OutageFigures(
+            kind=row.kind,
+            part=row.part,
+            host=row.host,
+            began_at=row.began_at,
+            ended_at=row.ended_at,
+            is_lasting=row.ended_at is None and str(row.worker_id) in live,
+        )
+        for row in rows.order_by("-began_at")[:_OUTAGES]
+    )
+
+
+def spans(
+    minutes: dict[datetime, dict[str, int]], *, until: datetime, step: timedelta, count: int
+) -> tuple[Span, ...]:
+    """Add *minutes* up into *count* spans of *step* each; the last one holds *until*."""
+    last = until - (until - datetime.min.replace(tzinfo=until.tzinfo)) % step
+    starts = [last - step * number for number in range(count - 1, -1, -1)]
+    sums = [dict.fromkeys(COUNTED, 0) for _ in starts]
+    for minute, counts in minutes.items():
+        place = (minute - starts[0]) // step
+        if 0 <= place < count:
+            for name in COUNTED:
+                sums[place][name] += counts[name]
+    return tuple(Span(start=start, **each) for start, each in zip(starts, sums, strict=True))
