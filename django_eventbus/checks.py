@@ -19,6 +19,7 @@ from django_eventbus.exceptions import BadSetting
 from django_eventbus.patterns import overlap
 from django_eventbus.routing import COMMANDS
 from django_eventbus.subscriptions import registry
+from django_eventbus.system_events import is_system
 from django_eventbus.workers import queue_specs
 
 TAG = "eventbus"
@@ -159,6 +160,17 @@ def check_event_types(**kwargs: Any) -> Iterator[CheckMessage]:
             )
 
 
+def check_system_events(**kwargs: Any) -> Iterator[CheckMessage]:
+    for each in registry:
+        if is_system(each.pattern):
+            yield Error(
+                f"The subscription {each.name!r} is to {each.pattern!r}, but what begins with "
+                "'system.' is the bus's own and reaches no handler.",
+                hint="Subscribe to another type.",
+                id="eventbus.E014",
+            )
+
+
 def check_handlers(**kwargs: Any) -> Iterator[CheckMessage]:
     for each in registry:
         handlers = (each.handler, each.debug_handler)
@@ -224,6 +236,7 @@ CHECKS: tuple[Callable[..., Iterator[CheckMessage]], ...] = (
     check_commands,
     check_subscription_names,
     check_event_types,
+    check_system_events,
     check_handlers,
     check_databases,
     check_vendor,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from django.db import transaction
+from msgspec.structs import replace
 
 from django_eventbus.conf import conf
 from django_eventbus.consumer import Consumer, database_of, subscriptions_for
@@ -31,7 +32,8 @@ class DeadDelivery:
 
     @property
     def message(self) -> Message:
-        return as_it_was(self.delivery.message, self.queue)
+        # An answer would say that the queue is consumed, which is not what was asked of a DLQ.
+        return replace(as_it_was(self.delivery.message, self.queue), reply_to="")
 
     @property
     def is_redelivered(self) -> bool:

@@ -28,6 +28,7 @@ from django_eventbus.outcomes import (
     Skipped,
 )
 from django_eventbus.parking import Parking
+from django_eventbus.pings import answer_ping
 from django_eventbus.retries import Moment, decide
 from django_eventbus.routing import COMMANDS
 from django_eventbus.settlements import Arrival, Settlement
@@ -41,6 +42,7 @@ from django_eventbus.signals import (
     event_skipped,
 )
 from django_eventbus.subscriptions import Subscription, meta_of, policy_for, registry
+from django_eventbus.system_events import is_system_event
 from django_eventbus.transports.contract import (
     Confirmed,
     Delivery,
@@ -75,8 +77,11 @@ class Consumer:
         """Settle *delivery*. Raise Unavailable, with the delivery returned, in an outage."""
         settlements: list[Settlement] = []
         try:
-            for settlement in self._settlements(delivery):
-                settlements.append(settlement)
+            if is_system_event(delivery.message):
+                answer_ping(delivery, self.publisher)
+            else:
+                for settlement in self._settlements(delivery):
+                    settlements.append(settlement)
             self._send_copies(delivery, settlements)
             sys.audit("eventbus.consumer.copied")
             # Last: whatever dies before this line is done again, as recorded.

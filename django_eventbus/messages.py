@@ -68,6 +68,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     sent_at: datetime | None = None
     correlation_id: str = ""
+    #: Where an answer goes, if one is wanted: an address that the transport gave out.
+    reply_to: str = ""
     headers: Mapping[str, Any] = msgspec.field(default_factory=dict)
     exchange: str = ""
     routing_key: str = ""
@@ -142,7 +144,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
         kept = self._own_headers()
         kept.setdefault(ORIGINAL_EXCHANGE, self.exchange)
         kept.setdefault(ORIGINAL_ROUTING_KEY, self.routing_key)
-        return replace(self, headers={**kept, ORIGINAL_QUEUE: queue, **changes})
+        headers = {**kept, ORIGINAL_QUEUE: queue, **changes}
+        return replace(self, headers=headers, reply_to="")
 
     def identified(self) -> Message:
         """Return the message with an id that can be stored: its own, or one made of its bytes."""

@@ -32,6 +32,7 @@ from django_eventbus.models import OutboxEvent
 from django_eventbus.models.carried_message import columns_of
 from django_eventbus.payloads import body_of, payload_of_body
 from django_eventbus.routing import COMMANDS, EVENTS, Route, exchange_of
+from django_eventbus.system_events import is_system
 
 Publication = Event | tuple[str, Any]
 
@@ -176,6 +177,8 @@ def sending_of(
 
 def _row(publication: object, key: object, sending: Sending) -> OutboxEvent:
     event_type, version, payload = _parts(publication, sending.route)
+    if is_system(event_type):
+        raise InvalidEvent(f"type {event_type!r} is the bus's own: begin it with another word")
     because = cause.get()
     causation_id = because.id if because else ""
     key_text = _short("key", "" if key is None else str(key))

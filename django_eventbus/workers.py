@@ -19,7 +19,9 @@ from django_eventbus.deaths import home_of
 from django_eventbus.exceptions import EventBusError, Unavailable
 from django_eventbus.outages import OutageWatch
 from django_eventbus.relay import Relay
+from django_eventbus.routing import EVENTS, exchange_of
 from django_eventbus.subscriptions import Subscription, default_policy, registry
+from django_eventbus.system_events import PATTERN, PINGS, is_system_event
 from django_eventbus.transports.contract import Delivery, QueueSpec, Subscriber, Transport
 
 logger = logging.getLogger(__name__)
@@ -189,7 +191,7 @@ class ConsumerWorkers:
         except Unavailable:
             self.allowance.give_back()
             raise
-        if is_collected:
+        if is_collected or is_system_event(delivery.message):
             # A limit is on what handlers are given.
             self.allowance.give_back()
             return
@@ -279,8 +281,16 @@ def _spec(queue: str) -> QueueSpec:
         patterns=tuple(sorted(key for exchange, key in bindings if exchange == home)),
         delays=tuple(sorted(delays | set(default_policy().delays))),
         elsewhere=tuple(sorted(each for each in bindings if each[0] != home)),
+        system=tuple(_system_bindings()),
     )
 
 
 def _binding(subscription: Subscription) -> tuple[str, str]:
     return subscription.exchange, subscription.route.binding_key_of(subscription.pattern)
+
+
+def _system_bindings() -> Iterator[tuple[str, str]]:
+    # A direct exchange knows no wildcards.
+    patterns = PINGS if EVENTS.exchange_type == "direct" else (PATTERN,)
+    for each in patterns:
+        yield exchange_of(EVENTS, PATTERN), EVENTS.binding_key_of(each)

@@ -296,6 +296,13 @@ def test_a_pattern_that_could_never_match_is_an_error(no_subscriptions, pattern)
     assert "'hopeful'" in found()["eventbus.E007"].msg
 
 
+@pytest.mark.parametrize("pattern", ["system.ping", "system.#", "system"])
+def test_a_subscription_to_the_bus_s_own_events_is_an_error(no_subscriptions, pattern):
+    subscribe(pattern, name="nosy")(lambda event: None)
+
+    assert "reaches no handler" in found()["eventbus.E014"].msg
+
+
 async def coroutine(event):
     """Never run by a call."""
 

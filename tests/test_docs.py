@@ -39,6 +39,7 @@ COMMANDS_PAGE = DOCS / "reference/commands.md"
 COMMANDS = (
     "consume_events",
     "eventbus_doctor",
+    "eventbus_ping",
     "eventbus_status",
     "eventbus_topology",
     "list_subscriptions",

@@ -47,8 +47,15 @@ def test_a_binding_that_is_missing_is_an_error_and_the_command_ends_with_1(healt
         call_command("eventbus_doctor", stdout=StringIO())
 
 
+def test_a_missing_binding_for_pings_is_a_warning(healthy):
+    Binding.objects.filter(pattern="system.#").delete()
+
+    assert said(healthy, "error") == ""
+    assert "by 'system.#': such events do not reach it" in said(healthy, "warning")
+
+
 def test_a_binding_that_nothing_subscribes_to_is_told(healthy):
-    queue = Binding.objects.get().queue
+    queue = Binding.objects.first().queue
     Binding.objects.create(exchange="x", queue=queue, pattern="old.*")
 
     assert "Events 'old.*' go to the queue" in said(healthy, "warning")

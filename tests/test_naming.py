@@ -118,6 +118,7 @@ def test_a_queue_is_bound_by_template_where_its_patterns_are_published():
     assert spec.bindings == (
         ("shop.events", "order.*.*"),
         ("shop.commands", "command.ship.*"),
+        ("shop.events", "system.#.*"),
     )
     made = [str(each) for each in topology.resources(spec)]
     assert "exchange 'shop.commands'" in made

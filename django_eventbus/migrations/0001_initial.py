@@ -263,6 +263,7 @@ class Migration(migrations.Migration):
                 ('available_at', models.DateTimeField()),
                 ('token', models.UUIDField(db_index=True, null=True)),
                 ('deliveries', models.PositiveIntegerField(default=0)),
+                ('reply_to', models.CharField(blank=True, max_length=255)),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
             ],
             options={

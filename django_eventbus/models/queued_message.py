@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from django.db import DEFAULT_DB_ALIAS, models, transaction
 from django.utils import timezone
+from msgspec.structs import replace
 
-from django_eventbus.messages import Message, uuid7
+from django_eventbus.messages import Message, storable, uuid7
 from django_eventbus.models.carried_message import CarriedMessage, columns_of
+
+#: The type of the row that says that a reply box is open, and how long one may be.
+_BOX = "system.box"
+_BOX_LIFE = timedelta(hours=1)
 
 
 class QueuedMessageQuerySet(models.QuerySet["QueuedMessage"]):
@@ -40,9 +46,32 @@ class QueuedMessageQuerySet(models.QuerySet["QueuedMessage"]):
     def put(self, placed: Iterable[tuple[str, Message, datetime]]) -> None:
         """Put each message into its queue, there to be seen from its time on."""
         self.bulk_create(
-            QueuedMessage(queue=queue, available_at=available_at, **columns_of(message))
+            QueuedMessage(
+                queue=queue,
+                available_at=available_at,
+                reply_to=storable(message.reply_to, 255),
+                **columns_of(message),
+            )
             for queue, message, available_at in placed
         )
+
+    def open_box(self, name: str) -> None:
+        """Let answers come to the queue *name*, and forget what a killed asker left."""
+        now = timezone.now()
+        abandoned = self.filter(type=_BOX, created_at__lt=now - _BOX_LIFE)
+        for box in list(abandoned.values_list("queue", flat=True)):
+            self.close_box(box)
+        self.create(queue=name, type=_BOX, body=b"", available_at=now + _BOX_LIFE)
+
+    def is_box_open(self, name: str) -> bool:
+        """Whether somebody waits for answers there. Until the commit nobody can stop to."""
+        return bool(self.select_for_update().filter(queue=name, type=_BOX))
+
+    def close_box(self, name: str) -> None:
+        with transaction.atomic(using=self.db):
+            # Locked first: whoever is just answering is waited for, and its answer goes too.
+            self.is_box_open(name)
+            self.filter(queue=name).delete()
 
 
 class QueuedMessage(CarriedMessage):
@@ -53,6 +82,7 @@ class QueuedMessage(CarriedMessage):
     available_at = models.DateTimeField()
     token = models.UUIDField(null=True, db_index=True)
     deliveries = models.PositiveIntegerField(default=0)
+    reply_to = models.CharField(max_length=255, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
 
     objects = QueuedMessageQuerySet.as_manager()
@@ -64,6 +94,10 @@ class QueuedMessage(CarriedMessage):
 
     def __str__(self) -> str:
         return f"{self.type} {self.message_id} in {self.queue}"
+
+    def message(self, **headers: Any) -> Message:
+        message = super().message(**headers)
+        return replace(message, reply_to=self.reply_to) if self.reply_to else message
 
     def ack(self) -> bool:
         """Remove the row if the lease is still ours."""

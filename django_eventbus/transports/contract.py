@@ -32,7 +32,13 @@ class ToTier(msgspec.Struct, frozen=True, kw_only=True):
     delay: float
 
 
-Address = ToExchange | ToQueue | ToTier
+class ToReply(msgspec.Struct, frozen=True, kw_only=True):
+    """To whoever asked, if that is still there: Message.reply_to of the question."""
+
+    reply_to: str
+
+
+Address = ToExchange | ToQueue | ToTier | ToReply
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,11 +81,14 @@ class QueueSpec:
     delays: tuple[float, ...]
     #: Exchanges and patterns beside those, for event types that have an exchange of their own.
     elsewhere: tuple[tuple[str, str], ...] = ()
+    #: And those by which it gets the bus's own events: without them it is only not pinged.
+    system: tuple[tuple[str, str], ...] = ()
 
     @property
     def bindings(self) -> tuple[tuple[str, str], ...]:
         """Every exchange and pattern that it is bound by."""
-        return (*((self.exchange, pattern) for pattern in self.patterns), *self.elsewhere)
+        wanted = ((self.exchange, pattern) for pattern in self.patterns)
+        return tuple(dict.fromkeys((*wanted, *self.elsewhere, *self.system)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +175,18 @@ class Subscriber(Protocol):
         """Stop receiving and return what is not settled."""
 
 
+class ReplyBox(Protocol):
+    """Asks, and receives the answers. Closed, it leaves nothing behind."""
+
+    def ask(self, address: ToExchange, message: Message) -> Receipt:
+        """Send *message* with the address of this box as its reply_to."""
+
+    def receive(self, timeout: float) -> Message | None:
+        """Return the next answer, or None after *timeout* seconds without one."""
+
+    def close(self) -> None: ...
+
+
 class Transport(Protocol):
     """A broker."""
 
@@ -193,3 +214,6 @@ class Transport(Protocol):
     def publisher(self) -> Publisher: ...
     def subscriber(self, queues: Sequence[str], prefetch: int) -> Subscriber:
         """Receive from *queues*, at most *prefetch* unsettled deliveries at a time."""
+
+    def reply_box(self) -> ReplyBox:
+        """Connect to ask something."""

@@ -15,8 +15,10 @@ from django_eventbus.transports.contract import (
     Confirmed,
     Outgoing,
     QueueSpec,
+    Rejected,
     ToExchange,
     ToQueue,
+    ToReply,
     ToTier,
     Unroutable,
 )
@@ -148,6 +150,59 @@ def test_receipts_come_in_the_order_of_the_batch(broker):
     ]
 
     assert list(broker.publisher.publish(batch)) == [Confirmed(), Unroutable(), Confirmed()]
+
+
+@pytest.fixture
+def box(broker):
+    box = broker.transport.reply_box()
+    yield box
+    box.close()
+
+
+def test_a_question_reaches_every_queue_and_each_answer_the_asker(broker, box):
+    queues = [broker.queue(name, "order.*") for name in ("one", "two")]
+    address = ToExchange(exchange=broker.exchange, routing_key="order.asked")
+    question = Message(id="1", type="order.asked", body=b"{}", routing_key="order.asked")
+
+    assert box.ask(address, question) == Confirmed()
+    for queue in queues:
+        delivery = broker.subscriber(queue).receive(2)
+        answer = ToReply(reply_to=delivery.message.reply_to)
+        broker.send(answer, correlation_id="1", body=queue.encode())
+        delivery.ack()
+
+    answers = [box.receive(2), box.receive(2)]
+    assert sorted(each.body.decode() for each in answers) == sorted(queues)
+    assert {each.correlation_id for each in answers} == {"1"}
+    assert box.receive(0.2) is None
+
+
+def test_a_question_that_no_queue_takes_is_unroutable(broker, box):
+    broker.queue("one", "order.*")
+    address = ToExchange(exchange=broker.exchange, routing_key="nobody.asks")
+
+    assert box.ask(address, Message(id="1", type="nobody.asks", body=b"{}")) == Unroutable()
+
+
+def test_an_answer_to_an_asker_that_has_left_goes_nowhere(broker):
+    queue = broker.queue("one", "order.*")
+    box = broker.transport.reply_box()
+    address = ToExchange(exchange=broker.exchange, routing_key="order.asked")
+    box.ask(address, Message(id="1", type="order.asked", body=b"{}"))
+    delivery = broker.subscriber(queue).receive(2)
+
+    box.close()
+
+    assert broker.send(ToReply(reply_to=delivery.message.reply_to)) == Unroutable()
+    assert broker.publish("order.placed") == Confirmed()
+
+
+def test_nobody_can_have_an_answer_sent_to_a_queue(broker):
+    queue = broker.queue("one", "order.*")
+
+    assert isinstance(broker.send(ToReply(reply_to=queue)), Unroutable | Rejected)
+
+    assert broker.subscriber(queue).receive(0.2) is None
 
 
 def test_what_is_acked_does_not_come_again(broker):

@@ -98,6 +98,17 @@ def test_a_dlq_that_is_not_bound_to_its_exchange_is_found_by_the_management_plug
     assert "bindings (also those of the dead-letter exchanges)" in said("unchecked")
 
 
+def test_a_queue_that_no_ping_reaches_is_a_warning_and_only_where_the_layout_is_ours(host):
+    work, events = host.amqp.queue("acts"), f"{host.amqp.namespace}.events"
+    with host.amqp.channel() as channel:
+        channel.queue_unbind(work, events, "system.#")
+
+    assert errors() == []
+    assert f"no binding of '{work}' to '{events}' by 'system.#': eventbus_ping" in said("warning")
+    host.configure(TOPOLOGY="check", NAMES={"routing_key": "{type}"})
+    assert "eventbus_ping" not in said("warning")
+
+
 def redeclare(host, **arguments):
     work = host.amqp.queue("acts")
     delete_queue(host, work)

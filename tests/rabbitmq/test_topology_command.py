@@ -345,6 +345,7 @@ def test_the_diagram_shows_every_queue_and_where_it_gives_up(amqp):
     for name in (amqp.queue("acts"), f"{amqp.queue('acts')}.retry.50ms"):
         assert f'[("{name}")]' in drawn
     assert '-->|"act.*"|' in drawn
+    assert '-->|"system.#"|' in drawn
     assert '-.->|"after 50 ms"|' in drawn
     assert '-.->|"given up"|' in drawn
 
@@ -361,6 +362,7 @@ def test_the_definitions_are_what_a_broker_imports(own_broker, tmp_path):
     assert (found["steps"], found["remains"]) == ([], [])
     bound = own_broker.server.control("list_bindings", "routing_key", "destination_name")
     assert f"act.*\t{conf.queue('acts')}" in bound
+    assert f"system.#\t{conf.queue('acts')}" in bound
 
 
 @pytest.mark.django_db

@@ -16,6 +16,7 @@ from django_eventbus.transports.contract import Level, Published, QueueSpec
 from django_eventbus.transports.database.doctor import examine
 from django_eventbus.transports.database.levels import levels
 from django_eventbus.transports.database.publisher import DatabasePublisher
+from django_eventbus.transports.database.reply_box import DatabaseReplyBox
 from django_eventbus.transports.database.subscriber import DatabaseSubscriber
 
 logger = logging.getLogger(__name__)
@@ -74,6 +75,9 @@ class DatabaseTransport:
 
     def subscriber(self, queues: Sequence[str], prefetch: int) -> DatabaseSubscriber:
         return DatabaseSubscriber(self.using, queues)
+
+    def reply_box(self) -> DatabaseReplyBox:
+        return DatabaseReplyBox(self.using)
 
 
 def from_url(url: str) -> DatabaseTransport:

@@ -42,8 +42,10 @@ def _about_bindings(
     queues: Sequence[QueueSpec], bindings: set[tuple[str, str, str]]
 ) -> Iterator[Finding]:
     wanted = {(exchange, each.name, key) for each in queues for exchange, key in each.bindings}
+    system = {(exchange, each.name, key) for each in queues for exchange, key in each.system}
     for exchange, queue, pattern in sorted(wanted - bindings):
-        yield error(
+        make = warning if (exchange, queue, pattern) in system else error
+        yield make(
             f"The queue {queue} is not bound to {exchange} by {pattern!r}: such events do not "
             "reach it.",
             "Start consume_events, which binds it.",

@@ -20,6 +20,7 @@ from django_eventbus.transports.contract import (
     Receipts,
     ToExchange,
     ToQueue,
+    ToReply,
     ToTier,
     Unroutable,
 )
@@ -62,6 +63,9 @@ class DatabasePublisher:
                 return [(queue, outgoing.message, now)]
             case ToTier(queue=queue, delay=delay):
                 return [(queue, outgoing.message, now + timedelta(seconds=delay))]
+            case ToReply(reply_to=box):
+                is_open = QueuedMessage.objects.using(self.using).is_box_open(box)
+                return [(box, outgoing.message, now)] if is_open else []
             case ToExchange(exchange=exchange, routing_key=routing_key):
                 bound = bindings.get(exchange, ())
                 queues = {queue for queue, pattern in bound if matches(pattern, routing_key)}

@@ -15,6 +15,7 @@ from django_eventbus.transports.rabbitmq.inquiry import Inquiry
 from django_eventbus.transports.rabbitmq.levels import level
 from django_eventbus.transports.rabbitmq.parameters import BrokerAddress, address_of
 from django_eventbus.transports.rabbitmq.publisher import RabbitmqPublisher
+from django_eventbus.transports.rabbitmq.reply_box import RabbitmqReplyBox
 from django_eventbus.transports.rabbitmq.subscriber import RabbitmqSubscriber
 from django_eventbus.transports.rabbitmq.topology import (
     Bind,
@@ -98,6 +99,9 @@ class RabbitmqTransport:
             return consumed(inquiry, queues, self._homes)
 
         return RabbitmqSubscriber(self.address, prefetch, prepare)
+
+    def reply_box(self) -> RabbitmqReplyBox:
+        return RabbitmqReplyBox(self.address)
 
 
 def from_url(url: str) -> RabbitmqTransport:

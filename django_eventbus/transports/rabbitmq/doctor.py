@@ -10,6 +10,7 @@ from django_eventbus.conf import conf
 from django_eventbus.findings import Finding, error, unchecked, warning
 from django_eventbus.routing import type_of
 from django_eventbus.transports.contract import Published
+from django_eventbus.transports.rabbitmq.declaring import may_compare
 from django_eventbus.transports.rabbitmq.examining import Facts, ResourceFacts
 from django_eventbus.transports.rabbitmq.management_api import ManagementFacts
 from django_eventbus.transports.rabbitmq.topology import Queue, dead_letter_queue
@@ -194,11 +195,19 @@ def _policy_of_queue(queue: Queue, policy: Policy, version: tuple[int, ...]) -> 
 
 
 def _about_bindings(facts: Facts, management: ManagementFacts) -> Iterator[Finding]:
+    system = {(spec.name, *binding) for spec in facts.specs for binding in spec.system}
     for bind in facts.bindings:
         queue = management.queues.get(bind.queue)
-        if queue and not _is_bound(bind.exchange, bind.key, queue.bindings):
+        if queue is None or _is_bound(bind.exchange, bind.key, queue.bindings):
+            continue
+        if (bind.queue, bind.exchange, bind.key) not in system:
             yield error(
                 f"There is no {bind}: what is published there for the queue is lost or returned.",
+                "Start consume_events, which binds it, or bind it by hand.",
+            )
+        elif may_compare():
+            yield warning(
+                f"There is no {bind}: eventbus_ping does not reach the queue.",
                 "Start consume_events, which binds it, or bind it by hand.",
             )
 

@@ -31,7 +31,7 @@ from django_eventbus.transports.rabbitmq.encoding import (
 )
 from django_eventbus.transports.rabbitmq.parameters import BrokerAddress
 from django_eventbus.transports.rabbitmq.parcels import Batch, Parcel, identity_of
-from django_eventbus.transports.rabbitmq.topology import missed_tiers, target_of
+from django_eventbus.transports.rabbitmq.topology import missed_tiers, reply_problem, target_of
 from django_eventbus.transports.rabbitmq.versions import CurrentVersions
 
 _NOT_FOUND = 404
@@ -113,7 +113,7 @@ class RabbitmqPublisher:
         problem = problem_with(properties, line.connection.frame_max)
         address = self._versions.address(outgoing.address, line.connection)
         exchange, routing_key = target_of(address)
-        problem = problem or name_problem(exchange, routing_key)
+        problem = problem or name_problem(exchange, routing_key) or reply_problem(address)
         body = outgoing.message.body
         return Parcel(batch, index, exchange, routing_key, properties, body, problem)
 

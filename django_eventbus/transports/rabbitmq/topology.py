@@ -18,10 +18,13 @@ from django_eventbus.transports.contract import (
     Refused,
     ToExchange,
     ToQueue,
+    ToReply,
     ToTier,
     Unroutable,
 )
 
+#: Not a queue: what is sent there goes to the channel that asked, if it is still open.
+DIRECT_REPLY = "amq.rabbitmq.reply-to"
 #: A backstop: our own START_LIMIT parks a message long before it.
 _DELIVERY_LIMIT = 1000
 #: An absent limit is 20 on RabbitMQ 4, and -1 discards at once on 3: name a number.
@@ -186,10 +189,20 @@ def target_of(address: Address) -> tuple[str, str]:
             return exchange, routing_key
         case ToQueue(queue=queue):
             return "", queue
+        case ToReply(reply_to=reply_to):
+            return "", reply_to
         case ToTier(queue=queue, delay=delay) if not delay:
             return "", queue
         case ToTier(queue=queue, delay=delay):
             return retry_exchange(queue), tier_key(queue, delay)
+
+
+def reply_problem(address: Address) -> str:
+    """Say why nothing is answered to this place, or return ""."""
+    # Whoever may publish a ping could otherwise have us write into any queue in our name.
+    if isinstance(address, ToReply) and not address.reply_to.startswith(f"{DIRECT_REPLY}."):
+        return "its reply_to is no direct reply-to"
+    return ""
 
 
 def missed_tiers(batch: Sequence[Outgoing], receipts: Sequence[Receipt]) -> dict[int, str]:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import BrokerRefused
 from django_eventbus.naming import placeholders
-from django_eventbus.transports.contract import Address, ToExchange
+from django_eventbus.transports.contract import Address, ToExchange, ToReply
 from django_eventbus.transports.rabbitmq.connection import BrokerConnection
 from django_eventbus.transports.rabbitmq.encoding import name_problem
 from django_eventbus.transports.rabbitmq.inquiry import Inquiry
@@ -123,7 +123,7 @@ class CurrentVersions:
 
     def address(self, address: Address, connection: BrokerConnection) -> Address:
         """Return *address* with the current version of its queue."""
-        if isinstance(address, ToExchange) or not has_versions():
+        if isinstance(address, ToExchange | ToReply) or not has_versions():
             return address
         if home := self._homes.get(address.queue):
             return replace(address, queue=dead_letter_queue(self._current(home, connection)))
