@@ -83,7 +83,6 @@ class Consumer:
                 for settlement in self._settlements(delivery):
                     settlements.append(settlement)
             self._send_copies(delivery, settlements)
-            sys.audit("eventbus.consumer.copied")
             # Last: whatever dies before this line is done again, as recorded.
             delivery.ack()
             sys.audit("eventbus.consumer.acked")
@@ -163,6 +162,8 @@ class Consumer:
         if not all(isinstance(receipt, Confirmed) for receipt in receipts):
             words = f"A retry through {delivery.queue} was not confirmed."
             raise BrokerUnavailable(words, kind="channel")
+        if copies:
+            sys.audit("eventbus.consumer.copied")
 
 
 def _others(pairs: Sequence[tuple[Outgoing, Receipt]]) -> list[Receipt]:

@@ -79,7 +79,7 @@ def test_every_point_in_the_code_is_killed_here():
     assert named == {*workers, *REDRIVE, *DLQ, *PRUNING, *PLANS}
 
 
-# The second message consumed is one that is retried: its copy, then its ack.
+# Later ones: the second copy of a retry, another ack, another record.
 RETRIED = ["eventbus.consumer.copied:2", "eventbus.consumer.acked:2", "eventbus.inbox.recorded:3"]
 
 

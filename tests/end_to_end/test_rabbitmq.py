@@ -57,7 +57,7 @@ def test_events_are_handled_retried_parked_and_re_driven_through_rabbitmq(worker
         "inbox.called",
         "inbox.committed",
         "inbox.recorded",
-        "consumer.copied:2",
+        "consumer.copied",
         "consumer.acked",
     ],
 )
