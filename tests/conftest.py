@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,8 +19,8 @@ from tests.buses import hands as hands
 from tests.own_broker import own_broker as own_broker
 from tests.own_broker import own_node as own_node
 from tests.processes import Manage
+from tests.skipping import NEEDS, skipped_if_missing
 
-NEEDS = "Not run, for want of "
 DATABASE_FIXTURES = {"db", "transactional_db", "django_db_setup"}
 
 
@@ -64,17 +63,6 @@ def private_rabbitmq() -> Iterator[services.PrivateRabbitmq]:
     """A RabbitMQ that the test may stop, kill and restart."""
     with skipped_if_missing(), services.private_rabbitmq() as server:
         yield server
-
-
-@contextmanager
-def skipped_if_missing() -> Iterator[None]:
-    """Skip the test when its service cannot be had; under CI the error stands."""
-    try:
-        yield
-    except services.ServiceMissing as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(f"{NEEDS}{error.name}: {error.reason}")
 
 
 @pytest.fixture(autouse=True)

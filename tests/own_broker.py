@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests import services
 from tests.amqp import Amqp
 from tests.certificates import Authority
 from tests.helpers import eventually
 from tests.private_servers import PrivateRabbitmq, free_port
+from tests.skipping import skipped_if_missing
 
 #: Give tests of one group to one worker: the node takes long to start.
 ONE_WORKER = pytest.mark.xdist_group("own broker")
@@ -84,13 +84,9 @@ class OwnNode:
 @pytest.fixture(scope="session")
 def own_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnNode]:
     """Start the node once; a test that stops it must start it again."""
-    try:
+    with skipped_if_missing():
         node = OwnNode(tmp_path_factory.mktemp("certificates"))
         node.server.start()
-    except services.Unavailable as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(f"Not run, for want of RabbitMQ: {error}")
     yield node
     node.server.remove()
 

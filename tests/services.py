@@ -276,7 +276,7 @@ def start_or_install(kind: Kind) -> PrivateServer:
         return start(kind)
     except Unavailable as error:
         try:
-            install(kind)
+            install(kind.package)
         except Unavailable as refusal:
             raise Unavailable(f"{error}; {refusal}") from error
     return start(kind)

@@ -1,4 +1,4 @@
-"""A TCP proxy that cuts connections, or goes silent and leaves them half-open."""
+"""A TCP proxy that cuts connections, mutes the server, or leaves them half-open."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ class Link:
 
     def __init__(self, client: socket.socket, server: socket.socket | None):
         self.is_silent = server is None
+        #: Whether what the server says is thrown away.
+        self.is_mute = False
+        self.client = client
         self.sockets = [client, server] if server else [client]
         for source, sink in ((client, server), (server, client)):
             if source:
@@ -20,7 +23,8 @@ class Link:
     def _pump(self, source: socket.socket, sink: socket.socket | None) -> None:
         with suppress(OSError):
             while data := source.recv(65536):
-                if sink and not self.is_silent:
+                is_heard = not (self.is_mute and sink is self.client)
+                if sink and is_heard and not self.is_silent:
                     sink.sendall(data)
         # The other end of a silent link hears nothing, not even that this one has gone.
         if not self.is_silent:
@@ -28,17 +32,22 @@ class Link:
 
     def cut(self) -> None:
         for each in self.sockets:
-            with suppress(OSError):
-                # Closing alone would leave the thread that reads from it waiting for ever.
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
+            end(each)
+
+
+def end(each: socket.socket) -> None:
+    """Close a socket on both sides."""
+    with suppress(OSError):
+        # Closing alone would leave the thread that reads from it waiting for ever.
+        each.shutdown(socket.SHUT_RDWR)
+    each.close()
 
 
 class TcpProxy:
-    """Forwards to *port* of this machine until told otherwise. Listens on a port of its own."""
+    """Forwards to *port* until told otherwise. Listens on a port of its own."""
 
-    def __init__(self, port: int):
-        self.target = ("127.0.0.1", port)
+    def __init__(self, port: int, host: str = "127.0.0.1"):
+        self.target = (host, port)
         self.links: list[Link] = []
         #: How many connections were ever made.
         self.accepted = 0
@@ -51,7 +60,7 @@ class TcpProxy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._listener.close()
+        end(self._listener)
         self.cut()
 
     @property
@@ -69,6 +78,11 @@ class TcpProxy:
         self._is_silent = True
         for link in self.links:
             link.is_silent = True
+
+    def mute(self) -> None:
+        """Throw away what the server says, on the connections that there are."""
+        for link in self.links:
+            link.is_mute = True
 
     def come_back(self) -> None:
         """Forward new connections again; those that went silent stay so."""

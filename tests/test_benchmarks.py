@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import report
 from tests import services
-from tests.conftest import skipped_if_missing
+from tests.skipping import skipped_if_missing
 
 ROOT = Path(__file__).parent.parent
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import pytest
 
 from tests import services
-from tests.conftest import skipped_if_missing
 from tests.services import ServiceMissing
+from tests.skipping import skipped_if_missing
 
 POLICY = "default-src 'self'"
 

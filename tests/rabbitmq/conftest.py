@@ -9,11 +9,11 @@ import pytest
 
 from tests import services
 from tests.amqp import Amqp
-from tests.conftest import skipped_if_missing
 from tests.processes import Manage
 from tests.rabbitmq.management import VirtualHost
 from tests.rabbitmq.shop import Shop
 from tests.rabbitmq.storm import HASTY, Load, Storm
+from tests.skipping import skipped_if_missing
 from tests.tcp_proxy import TcpProxy
 
 

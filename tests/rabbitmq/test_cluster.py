@@ -7,10 +7,10 @@ import json
 import pytest
 
 from django_eventbus.models import OutboxEvent
-from tests.conftest import skipped_if_missing
 from tests.helpers import eventually
 from tests.private_servers import PrivateCluster
 from tests.rabbitmq.storm import SECONDS, rounds
+from tests.skipping import skipped_if_missing
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -23,10 +23,10 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def cluster():
-    with skipped_if_missing():
-        cluster = PrivateCluster()
+    cluster = PrivateCluster()
     try:
-        cluster.start()
+        with skipped_if_missing():
+            cluster.start()
         yield cluster
     finally:
         cluster.remove()

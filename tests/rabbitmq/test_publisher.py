@@ -23,8 +23,8 @@ from django_eventbus.transports.rabbitmq.publisher import ConfirmingLine
 from django_eventbus.workers import queue_specs
 from tests.helpers import eventually
 from tests.own_broker import MAX_MESSAGE_SIZE, ONE_WORKER
-from tests.rabbitmq.proxy import Proxy
 from tests.shop.models import Effect
+from tests.tcp_proxy import TcpProxy
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -67,6 +67,13 @@ def a_line():
         line.publisher.close()
 
 
+@contextmanager
+def a_line_through(proxy, settings):
+    change_settings(settings, BROKER_URL=proxy.url)
+    with a_line() as line:
+        yield line
+
+
 @pytest.fixture
 def line(amqp):
     with a_line() as line:
@@ -76,10 +83,9 @@ def line(amqp):
 @pytest.fixture
 def proxy(amqp, settings):
     upstream = pika.URLParameters(amqp.url)
-    proxy = Proxy((upstream.host, upstream.port))
-    settings.EVENTBUS = {**settings.EVENTBUS, "BROKER_URL": proxy.url}
-    yield proxy
-    proxy.close()
+    with TcpProxy(upstream.port, upstream.host) as proxy:
+        settings.EVENTBUS = {**settings.EVENTBUS, "BROKER_URL": proxy.url}
+        yield proxy
 
 
 def change_settings(settings, **changes):
@@ -202,7 +208,7 @@ def test_a_connection_lost_with_one_message_in_flight_blames_nobody(proxy):
     with a_line() as line:
         warm_up(line)
         publish("count.up", {})
-        proxy.is_silent = True
+        proxy.mute()
         ended = in_thread(line.relay.relay_once)
         # The broker has it, and its confirm is lost.
         eventually(lambda: count(proxy, "counts") == 1)
@@ -212,7 +218,6 @@ def test_a_connection_lost_with_one_message_in_flight_blames_nobody(proxy):
             ended()
         assert raised.value.kind == "connection"
         assert states() == {"ready": 1}
-        proxy.is_silent = False
         assert line.relay.relay_once() == 1
         assert states() == {"published": 1}
         assert list(line.copies().values()) == [2]
@@ -252,7 +257,7 @@ def in_thread(work):
 
 
 def count(proxy, name):
-    host, port = proxy.upstream
+    host, port = proxy.target
     with pika.BlockingConnection(pika.ConnectionParameters(host, port)) as connection:
         declared = connection.channel().queue_declare(conf.queue(name), passive=True)
         return declared.method.message_count
@@ -264,7 +269,7 @@ def test_no_confirm_before_the_deadline_drops_the_socket_and_keeps_the_rows(prox
         warm_up(line)
         publish_many([("count.up", {})] * 3)
         threads = threading.active_count()
-        proxy.is_silent = True
+        proxy.mute()
         began = time.monotonic()
 
         with pytest.raises(BrokerUnavailable, match="did not confirm in time") as raised:
@@ -275,7 +280,6 @@ def test_no_confirm_before_the_deadline_drops_the_socket_and_keeps_the_rows(prox
         assert states() == {"ready": 3}
         # Its I/O thread ends with the socket.
         eventually(lambda: threading.active_count() < threads)
-        proxy.is_silent = False
         assert line.relay.relay_once() == 3
         assert states() == {"published": 3}
 
@@ -408,9 +412,7 @@ def test_what_can_never_be_sent_is_rejected_and_the_line_goes_on(line):
 
 @ONE_WORKER
 def test_50_lost_connections_leave_no_connection_channel_or_thread_behind(own_broker, settings):
-    proxy = Proxy(("127.0.0.1", own_broker.server.port))
-    change_settings(settings, BROKER_URL=proxy.url)
-    with a_line() as line:
+    with TcpProxy(own_broker.server.port) as proxy, a_line_through(proxy, settings) as line:
         subscriber = line.transport.subscriber([conf.queue("counts")], prefetch=1)
 
         def work():
@@ -431,7 +433,6 @@ def test_50_lost_connections_leave_no_connection_channel_or_thread_behind(own_br
         assert eventually(lambda: amqp_threads() == threads, timeout=20)
         assert eventually(lambda: counts() == before, timeout=20), counts()
         subscriber.close()
-    proxy.close()
     assert eventually(lambda: amqp_threads() == 0, timeout=20)
 
 

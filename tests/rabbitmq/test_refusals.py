@@ -12,7 +12,7 @@ from django_eventbus import transports
 from django_eventbus.exceptions import BrokerRefused, BrokerUnavailable
 from django_eventbus.transports.rabbitmq.parameters import address_of
 from django_eventbus.transports.rabbitmq.refusals import refusal
-from tests.rabbitmq.proxy import end
+from tests.tcp_proxy import end
 
 
 @pytest.mark.parametrize(
