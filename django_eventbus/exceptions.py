@@ -150,7 +150,8 @@ class BrokerUnavailable(Unavailable):
     The broker does not answer or did not confirm in time.
 
     Its kind: connection (cannot be made, or was lost), channel (closed by the broker), io (no
-    answer in time), setup (a queue could not be declared), or blocked (the broker's alarm).
+    answer in time), setup (a queue could not be declared), blocked (the broker's alarm), or
+    refused (it answers, and does not take messages for some place now).
     """
 
     def __init__(self, words: str, kind: str = "connection") -> None:

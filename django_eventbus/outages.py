@@ -93,6 +93,10 @@ class OutageWatch:
         self._since: float | None = None
         self._kind = ""
 
+    @property
+    def is_on(self) -> bool:
+        return self._since is not None
+
     def begin(self, error: Unavailable) -> None:
         with self._lock:
             errors[error.kind] += 1

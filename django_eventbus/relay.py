@@ -18,7 +18,7 @@ from django_eventbus.exceptions import BrokerUnavailable, Unavailable
 from django_eventbus.messages import ROW, uuid7
 from django_eventbus.models import OutboxEvent, RelayLease
 from django_eventbus.models.outbox_event import OutboxQuerySet
-from django_eventbus.outages import proven
+from django_eventbus.outages import OutageWatch, proven
 from django_eventbus.plan_steps import step_plans
 from django_eventbus.redrive import give_up_waiting, report_unsent
 from django_eventbus.signals import announce, event_failed, event_published, event_unroutable
@@ -62,6 +62,8 @@ class Relay:
         self._next_look = timezone.now()
         #: False while another relay holds the lease that SQLite needs.
         self.is_our_turn = True
+        #: On from the first row that the broker does not take until all such rows have left.
+        self.refusals = OutageWatch(Relay)
 
     @property
     def rows(self) -> OutboxQuerySet:
@@ -77,7 +79,10 @@ class Relay:
             self.rows.promote_due(timezone.now())
             # Rows written while SHARDS was higher are still there to be sent.
             shards = max(conf.shards, self.rows.highest_ready_shard() + 1)
-            return sum(self._relay_shard(shard) for shard in range(shards))
+            relayed = sum(self._relay_shard(shard) for shard in range(shards))
+            if self.refusals.is_on and not self.rows.refused(_UNROUTABLE).exists():
+                self.refusals.end()
+            return relayed
 
     def has_ready_rows(self) -> bool:
         """Whether a row is ready, or would be if anyone looked."""
@@ -105,9 +110,18 @@ class Relay:
             sys.audit("eventbus.relay.committed")
         for row, receipt in pairs:
             _announce(row, receipt)
+        self._notice_refusal(pairs)
         if failure:
             raise failure
         return len(pairs)
+
+    def _notice_refusal(self, pairs: Sequence[Pair]) -> None:
+        # Once for all: in a lost majority each row would say so, and again at each try.
+        for row, receipt in pairs:
+            if isinstance(receipt, Refused):
+                words = f"The broker takes nothing for {_place(row)} now: {receipt.reason}."
+                self.refusals.begin(BrokerUnavailable(words, kind="refused"))
+                return
 
     def _relay_under_locks(self, shard: int) -> Carried:
         # The transaction stays open over the confirms: a relay that dies lets go of its rows.
@@ -257,5 +271,7 @@ def _announce(row: OutboxEvent, receipt: Receipt) -> None:
             announce(event_unroutable, Relay, row=row, policy=policy)
         case Rejected(reason=reason):
             announce(event_failed, Relay, row=row, reason=reason)
-        case Refused(reason=reason):
-            logger.warning("The broker refused %s for now: %s", row.message_id, reason)
+
+
+def _place(row: OutboxEvent) -> str:
+    return repr(row.queue) if row.is_addressed else f"{row.exchange!r} by {row.routing_key!r}"

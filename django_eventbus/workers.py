@@ -64,12 +64,20 @@ class Crew:
     def _watch(self, name: str, loop: Callable[[], None]) -> None:
         try:
             loop()
+        except EventBusError as error:
+            # A broker that says no: its words are all there is to know. Each loop hears them.
+            if not self._failure:
+                logger.critical("The %s stopped: %s", name, error)
+            self._fail(name, error)
         except BaseException as error:
             logger.critical("The %s stopped by an unexpected error.", name, exc_info=True)
-            self._failure = (name, error)
-            self.stop.set()
+            self._fail(name, error)
         finally:
             connections.close_all()
+
+    def _fail(self, name: str, error: BaseException) -> None:
+        self._failure = self._failure or (name, error)
+        self.stop.set()
 
     @contextmanager
     def stopping_on_signals(self) -> Iterator[None]:

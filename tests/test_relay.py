@@ -264,6 +264,45 @@ def test_each_receipt_is_announced(db):
     ]
 
 
+def test_rows_that_the_broker_refuses_are_one_outage_until_all_of_them_have_left(db, settings):
+    settings.EVENTBUS = {**settings.EVENTBUS, "HOLD_WAIT": ["1ms", "1ms"]}
+    heard = []
+
+    def hear(kind, over, **kwargs):
+        heard.append((kind, over))
+
+    signals.outage.connect(hear)
+    publisher = ScriptedPublisher()
+    relay = Relay(publisher, "default")
+    publish_many([("row.full", {}), ("row.ok", {}), ("row.full", {})])
+
+    for _ in range(3):
+        OutboxEvent.objects.filter(state="scheduled").update(due_at=timezone.now())
+        relay.relay_once()
+        # Others that go out do not end it.
+        publish("row.ok", {})
+    assert heard == [("refused", False)]
+
+    publisher.answers = {**publisher.answers, "full": Confirmed()}
+    OutboxEvent.objects.filter(state="scheduled").update(due_at=timezone.now())
+    relay.relay_once()
+    assert set(states()) == {"published"}
+    assert heard == [("refused", False), ("refused", True)]
+
+
+def test_what_is_held_for_want_of_a_queue_is_no_outage_and_logged_once(db, settings, caplog):
+    settings.EVENTBUS = {**settings.EVENTBUS, "UNROUTABLE": "hold"}
+    relay = Relay(ScriptedPublisher(), "default")
+    publish("row.lost", {})
+
+    for _ in range(3):
+        OutboxEvent.objects.filter(state="scheduled").update(due_at=timezone.now())
+        relay.relay_once()
+
+    assert caplog.text.count("Unroutable") == 1
+    assert "Outage" not in caplog.text
+
+
 def test_shards_are_all_relayed_and_a_key_stays_in_its_shard(db, settings):
     settings.EVENTBUS = {**settings.EVENTBUS, "SHARDS": 4}
     for number in range(40):

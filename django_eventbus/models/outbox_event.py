@@ -24,6 +24,11 @@ class OutboxQuerySet(models.QuerySet["OutboxEvent"]):
         ready = self.filter(state=OutboxEvent.State.READY, shard=shard).order_by("id")
         return ready.defer("created_at", "due_at", "published_at", "error")
 
+    def refused(self, other_reason: str) -> OutboxQuerySet:
+        """Return the rows that a broker did not take, and not for *other_reason*, so far."""
+        coming = (OutboxEvent.State.READY, OutboxEvent.State.SCHEDULED)
+        return self.filter(state__in=coming).exclude(error__in=("", other_reason))
+
     def highest_ready_shard(self) -> int:
         ready = self.filter(state=OutboxEvent.State.READY).order_by("-shard")
         return ready.values_list("shard", flat=True).first() or 0

@@ -46,7 +46,10 @@ def log_published(row: OutboxEvent, **kwargs: Any) -> None:
         say("EVENT_PUBLISHED", *_row_names(row), **_of_row(row))
 
 
-def log_unroutable(row: OutboxEvent, **kwargs: Any) -> None:
+def log_unroutable(row: OutboxEvent, policy: str = "", **kwargs: Any) -> None:
+    # Held, it is tried again and again: it has an error from the second time on.
+    if policy == "hold" and row.error:
+        return
     say("EVENT_UNROUTABLE", *_row_names(row), **_of_row(row))
 
 

@@ -148,7 +148,7 @@ def test_all_rows_of_a_missing_exchange_are_held_at_once(line, monkeypatch):
     assert len(line.copies()) == 30
 
 
-def test_a_full_queue_holds_the_row_and_the_healthy_queue_has_one_effect(line, settings):
+def test_a_full_queue_holds_the_row_and_the_healthy_queue_has_one_effect(line, settings, caplog):
     change_settings(settings, HOLD_WAIT=["10ms", "20ms"])
     full = f"{conf.namespace}.full"
     arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
@@ -166,6 +166,8 @@ def test_a_full_queue_holds_the_row_and_the_healthy_queue_has_one_effect(line, s
             eventually(lambda left=left: (line.relay.relay_once(), held().count() == left)[1])
         channel.queue_delete(full)
 
+    assert caplog.text.count("Outage: The broker takes nothing for") == 1
+    assert caplog.text.count("The outage is over") == 1
     consume_all(line, "counts")
     effects = Counter(Effect.objects.values_list("event_id", flat=True))
     assert effects == {row.message_id: 1 for row in OutboxEvent.objects.all()}

@@ -12,7 +12,9 @@ from django_eventbus import transports
 from django_eventbus.exceptions import BrokerRefused, BrokerUnavailable
 from django_eventbus.transports.rabbitmq.parameters import address_of
 from django_eventbus.transports.rabbitmq.refusals import refusal
-from tests.tcp_proxy import end
+from tests.helpers import eventually
+from tests.own_broker import ONE_WORKER
+from tests.tcp_proxy import TcpProxy, end
 
 
 @pytest.mark.parametrize(
@@ -53,6 +55,30 @@ def test_a_virtual_host_that_is_not_there_is_refused(rabbitmq_url):
 
     with pytest.raises(BrokerRefused, match="the virtual host for the user 'guest'"):
         transports.connect(url).publisher().open()
+
+
+@ONE_WORKER
+@pytest.mark.rabbitmq
+@pytest.mark.sqlite
+@pytest.mark.parametrize("command", ["consume_events", "relay_events"])
+def test_a_login_that_is_revoked_ends_a_running_command_with_one_sentence(
+    manage, virtual_host, command
+):
+    virtual_host.add_user("leaver", ".*", ".*", ".*")
+    with TcpProxy(virtual_host.node.server.port) as proxy:
+        url = f"amqp://127.0.0.1:{proxy.port}/{virtual_host.name}"
+        worker = manage(command, env=virtual_host.amqp.with_settings(BROKER_URL=url))
+        eventually(lambda: proxy.accepted > 1, timeout=30)
+        virtual_host.call("PUT", "users/leaver", password="another", tags="")
+        proxy.cut()
+
+        assert worker.wait() == 1
+
+    lines = worker.output.splitlines()
+    assert "refused the login or the virtual host for the user 'leaver'" in lines[-1]
+    assert sum("stopped: The broker" in line for line in lines) == 2, worker.output
+    assert "Traceback" not in worker.output
+    assert "secret" not in worker.output
 
 
 @pytest.mark.rabbitmq
