@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -19,6 +20,8 @@ from django_eventbus.exceptions import (
 )
 from django_eventbus.outcomes import Defer, Park, Retry, Skipped
 from django_eventbus.statuses import causes_of, retry_after, status_of, verdict_on
+
+logger = logging.getLogger(__name__)
 
 Predicate = Callable[[BaseException], bool]
 Errors = tuple[type[BaseException] | Predicate, ...]
@@ -85,8 +88,11 @@ class RetryPolicy:
 def _holds(predicate: Predicate, error: BaseException) -> bool:
     try:
         return bool(predicate(error))
-    except Exception:
+    except Exception as failure:
         # It expected another kind of error, which is no reason to settle this one.
+        name = getattr(predicate, "__qualname__", type(predicate).__name__)
+        kind = type(failure).__name__
+        logger.warning("%s, which sorts errors, raised %s: taken for a no.", name, kind)
         return False
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from types import ModuleType
 
 import pytest
 from django.core import checks as django_checks
@@ -26,6 +27,13 @@ class MySQL(DummyDatabase):
 
     vendor = "mysql"
     display_name = "MySQL"
+
+
+class OldPostgres(DummyDatabase):
+    """As Django's own where only psycopg2 is installed."""
+
+    vendor = "postgresql"
+    Database = ModuleType("psycopg2")
 
 
 class Untyped(Event):
@@ -255,6 +263,16 @@ def test_mysql_is_an_error():
 
     assert problem.msg == "The database 'mysql' is MySQL, which django_eventbus does not support."
     assert "PostgreSQL" in problem.hint
+
+
+def test_psycopg2_is_an_error_with_the_package_to_install():
+    subscribed(using="old")
+
+    with database("old", OldPostgres, ENGINE="django.db.backends.postgresql"):
+        problem = found()["eventbus.E009"]
+
+    assert "through psycopg2" in problem.msg
+    assert "pip install 'django-eventbus[postgres]'" in problem.hint
 
 
 @pytest.mark.parametrize(

@@ -319,15 +319,17 @@ def test_what_an_error_was_raised_from_is_considered_too():
     assert isinstance(decision(error, park_on=(CardDeclined,), retry_on=(ValueError,)), Retry)
 
 
-def test_a_function_decides_where_a_class_is_not_enough():
+def test_a_function_decides_where_a_class_is_not_enough(caplog):
     def is_blocked(error):
         return error.args[0] == "blocked"
 
     lists = {"park_on": (is_blocked,), "retry_on": (CardDeclined,)}
     assert isinstance(decision(CardDeclined("blocked"), **lists), Park)
     assert isinstance(decision(CardDeclined("busy"), **lists), Retry)
-    # It fails on an error that it does not know, and says nothing of it.
+    assert caplog.text == ""
+    # It fails on an error that it does not know, and has decided nothing.
     assert isinstance(decision(ValueError(), **lists), Retry)
+    assert "is_blocked, which sorts errors, raised IndexError: taken for a no." in caplog.text
 
 
 @pytest.mark.parametrize(("budget", "kind"), [(3629, Park), (3631, Retry), (None, Retry)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import struct
+from datetime import UTC, datetime
 
 import pika
 import pytest
@@ -12,7 +13,7 @@ from django_eventbus import transports
 from django_eventbus.conf import conf
 from django_eventbus.consumer import Consumer
 from django_eventbus.dead_letters import discard
-from django_eventbus.models import DeadLetter
+from django_eventbus.models import DeadLetter, InboxRecord
 from django_eventbus.workers import queue_specs
 from tests.shop.models import Effect
 
@@ -219,6 +220,23 @@ def test_what_is_odd_and_can_be_read_is_handled(line, parts):
 
     assert not DeadLetter.objects.exists()
     assert Effect.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "read"),
+    [
+        pytest.param(1_700_000_000, True, id="seconds"),
+        pytest.param(MILLISECONDS, True, id="milliseconds"),
+        pytest.param(2**64 - 1, False, id="out of all range"),
+    ],
+)
+def test_a_timestamp_is_read_in_seconds_or_milliseconds_or_counts_as_none(line, timestamp, read):
+    line.send(timestamp=timestamp)
+
+    line.consume()
+
+    sent_at = datetime.fromtimestamp(1_700_000_000, UTC) if read else None
+    assert InboxRecord.objects.get().sent_at == sent_at
 
 
 def test_headers_that_cannot_be_sent_on_do_not_stop_a_retry(amqp, line, caplog):

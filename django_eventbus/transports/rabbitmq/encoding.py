@@ -18,6 +18,8 @@ from django_eventbus.messages import UNREADABLE, Message, moment, storable
 #: What the frame around the properties takes.
 _FRAME_OVERHEAD = 64
 _SHORT = 255
+#: In the year 5138: a timestamp after it is one in milliseconds.
+_LAST_SECOND = 100_000_000_000
 _TEXTS = ("message_id", "type", "content_type", "app_id", "correlation_id")
 _FLAGS, _SIZE, _LONG_STRING = struct.Struct(">H"), struct.Struct(">I"), struct.Struct(">cI")
 
@@ -164,4 +166,7 @@ def _text(value: Any, errors: str = "replace") -> str:
 
 
 def _time(timestamp: Any) -> datetime | None:
-    return moment(timestamp) if isinstance(timestamp, int) and timestamp > 0 else None
+    if not isinstance(timestamp, int) or timestamp <= 0:
+        return None
+    # Seconds, says AMQP; many send milliseconds.
+    return moment(timestamp / 1000 if timestamp > _LAST_SECOND else timestamp)
