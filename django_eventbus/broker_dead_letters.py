@@ -94,9 +94,9 @@ class Remains:
 
 
 def peek(transport: Transport, dlq: DeadLetterQueue, limit: int) -> list[Remains]:
-    """Return the first messages of *dlq*, which keeps them, in their order."""
-    # Closing the channel returns them. A nack would put them at the end of a quorum queue
-    # that has no delivery limit.
+    """Return the first messages of *dlq*, which keeps them."""
+    # Closing the channel returns them, in their order but behind what was returned before. A
+    # nack would put them at the end of a quorum queue that has no delivery limit.
     limit = min(limit, _MOST_UNSETTLED)
     with closing(transport.subscriber([dlq.name], prefetch=limit)) as subscriber:
         return [_remains(each, dlq) for each in _received(subscriber, limit)]

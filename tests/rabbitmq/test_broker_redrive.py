@@ -235,6 +235,16 @@ def test_peeking_shows_what_is_there_and_leaves_it_in_its_order(shop):
     assert [each["id"] for each in peeked(shop, "--limit", "1")] == ids[:1]
 
 
+def test_peeking_at_some_puts_them_behind_what_was_returned_before_and_loses_none(shop):
+    ids = [shop.put(to=shop.dlq) for _ in range(5)]
+    assert [each["id"] for each in peeked(shop)] == ids
+
+    assert [each["id"] for each in peeked(shop, "--limit", "2")] == ids[:2]
+
+    assert sorted(each["id"] for each in peeked(shop)) == sorted(ids)
+    assert eventually(lambda: shop.amqp.count(shop.dlq) == 5)
+
+
 def test_peeking_in_words_says_what_it_costs(shop):
     message_id = shop.put(to=shop.dlq)
 
@@ -242,6 +252,7 @@ def test_peeking_in_words_says_what_it_costs(shop):
 
     assert f"{message_id} act.now foreign, attempt 1" in said
     assert "A quorum queue counts this as a delivery" in said
+    assert "behind what was returned to it before" in said
     assert '"do"' not in said
 
 

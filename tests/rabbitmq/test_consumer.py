@@ -202,3 +202,27 @@ def test_what_was_returned_often_is_returned_more_slowly(amqp):
     assert time.monotonic() - began > 0.5
     publisher.close()
     subscriber.close()
+
+
+def test_a_retry_comes_back_and_goes_nowhere_else_whatever_its_message_brought_along(shop):
+    elsewhere = shop.amqp.queue("counts")
+    # Up to RabbitMQ 3.13 a tier would drop what says that it died in the queue it returns to.
+    death = {"queue": shop.queue, "reason": "delivery_limit", "count": 1, "exchange": ""}
+    headers = {"eventbus-subscription": "shop.act", "CC": [elsewhere], "x-death": [death]}
+    message_id = shop.put("fail once", headers=headers, expiration="60000", user_id="guest")
+    assert shop.amqp.count(elsewhere) == 1
+
+    shop.work()
+    eventually(lambda: shop.amqp.count(shop.queue) == 1)
+
+    with shop.amqp.channel() as channel:
+        method, properties, _ = channel.basic_get(shop.queue)
+        channel.basic_nack(method.delivery_tag, requeue=True)
+    assert (properties.expiration, properties.user_id, properties.delivery_mode) == (None, None, 2)
+    assert "CC" not in properties.headers
+    (tier,) = properties.headers["x-death"]
+    assert (tier["queue"], tier["reason"]) == (f"{shop.queue}.retry.50ms", "expired")
+    assert "original-expiration" not in tier
+    shop.work()
+    assert shop.effects == [(message_id, "shop.act")]
+    assert shop.amqp.count(elsewhere) == 1

@@ -13,8 +13,8 @@ from django_eventbus.durations import label
 from django_eventbus.management.worker_command import connected, positive
 
 _NOTE = (
-    "They stay in the DLQ, in their order. A quorum queue counts this as a delivery, up to "
-    "RabbitMQ 4.2; our DLQs have a delivery limit of 2147483647, so that it does no harm."
+    "They stay in the DLQ, behind what was returned to it before. A quorum queue counts this as a "
+    "delivery, up to RabbitMQ 4.2; our DLQs have a limit of 2147483647, so that it does no harm."
 )
 
 
