@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,16 +56,6 @@ class OwnNode:
             yield
         finally:
             self._set_memory_limit("0.6")
-
-    @contextmanager
-    def stopped(self) -> Iterator[None]:
-        """Make the broker stop answering, while its sockets stay open."""
-        assert self.server.process
-        os.killpg(self.server.process.pid, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            os.killpg(self.server.process.pid, signal.SIGCONT)
 
     def count(self, what: str) -> int:
         """Return how many connections or channels the broker has."""

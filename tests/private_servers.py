@@ -10,7 +10,8 @@ import signal
 import socket
 import subprocess
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -78,6 +79,16 @@ class PrivateServer:
     def kill(self) -> None:
         """Kill it without warning, with everything that it has started."""
         self.end(signal.SIGKILL)
+
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """Make it stop answering, while its sockets stay open."""
+        assert self.process
+        os.killpg(self.process.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.killpg(self.process.pid, signal.SIGCONT)
 
     def restart(self, mode: str = "fast") -> None:
         """Stop it in the given way and start it again, on the same port and data."""

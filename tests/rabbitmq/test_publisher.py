@@ -292,7 +292,7 @@ def test_a_broker_that_stands_still_is_an_outage_within_the_deadline(own_broker,
     publish("count.up", {})
     with a_line() as line:
         line.publisher.open()
-        with own_broker.stopped():
+        with own_broker.server.standing_still():
             for kind in ("io", "connection"):
                 with pytest.raises(BrokerUnavailable) as raised:
                     line.relay.relay_once()
