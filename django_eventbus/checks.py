@@ -203,7 +203,7 @@ def check_vendor(**kwargs: Any) -> Iterator[CheckMessage]:
                 hint="Use PostgreSQL, or SQLite on a single machine.",
                 id="eventbus.E009",
             )
-        elif connections[alias].Database.__name__ == "psycopg2":
+        elif _driver(alias) == "psycopg2":
             # Its errors have no sqlstate, by which a deadlock or an outage is told from a failure.
             yield Error(
                 f"The database {alias!r} is used through psycopg2, whose errors do not tell an "
@@ -211,6 +211,10 @@ def check_vendor(**kwargs: Any) -> Iterator[CheckMessage]:
                 hint="pip install 'django-eventbus[postgres]': Django prefers psycopg 3 to it.",
                 id="eventbus.E009",
             )
+
+
+def _driver(alias: str) -> str:
+    return getattr(getattr(connections[alias], "Database", None), "__name__", "")
 
 
 def check_sqlite(**kwargs: Any) -> Iterator[CheckMessage]:

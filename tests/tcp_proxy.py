@@ -10,7 +10,9 @@ from contextlib import suppress
 class Link:
     """One connection through the proxy: two sockets and a thread for each direction."""
 
-    def __init__(self, client: socket.socket, server: socket.socket | None):
+    def __init__(self, client: socket.socket, server: socket.socket | None, said: bytearray | None):
+        #: What the client said, if anybody wants to know.
+        self.said = said
         self.is_silent = server is None
         #: Whether what the server says is thrown away.
         self.is_mute = False
@@ -23,6 +25,8 @@ class Link:
     def _pump(self, source: socket.socket, sink: socket.socket | None) -> None:
         with suppress(OSError):
             while data := source.recv(65536):
+                if self.said is not None and source is self.client:
+                    self.said += data
                 is_heard = not (self.is_mute and sink is self.client)
                 if sink and is_heard and not self.is_silent:
                     sink.sendall(data)
@@ -49,6 +53,8 @@ class TcpProxy:
     def __init__(self, port: int, host: str = "127.0.0.1"):
         self.target = (host, port)
         self.links: list[Link] = []
+        #: Everything that clients said; None: nobody listens.
+        self.said: bytearray | None = None
         #: How many connections were ever made.
         self.accepted = 0
         self._is_silent = False
@@ -103,4 +109,4 @@ class TcpProxy:
             return
         if server:
             server.settimeout(None)
-        self.links.append(Link(client, server))
+        self.links.append(Link(client, server, self.said))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from contextlib import contextmanager
 from functools import partial
@@ -226,3 +227,40 @@ def test_a_retry_comes_back_and_goes_nowhere_else_whatever_its_message_brought_a
     shop.work()
     assert shop.effects == [(message_id, "shop.act")]
     assert shop.amqp.count(elsewhere) == 1
+
+
+#: The payload of a method frame begins with its class and its number.
+BASIC_ACK = b"\x00\x3c\x00\x50"
+
+
+def test_acks_are_batched_and_never_cover_what_is_unsettled(amqp):
+    with TcpProxy(urlsplit(amqp.url).port or 5672) as proxy:
+        proxy.said = bytearray()
+        transport = transports.connect(proxy.url)
+        exchange = f"{amqp.namespace}.events"
+        transport.declare([QueueSpec(name=amqp.queue(), exchange=exchange, patterns=(), delays=())])
+        publisher = transport.publisher()
+        publisher.publish([numbered(each, amqp.queue()) for each in range(10)])
+        publisher.close()
+        subscriber = transport.subscriber([amqp.queue()], prefetch=10)
+        deliveries = [subscriber.receive(10) for _ in range(10)]
+
+        # All of them settle while the connection's thread is busy with something else.
+        busy = threading.Event()
+        subscriber._feed.connection.call(lambda: busy.wait(10))
+        for delivery in deliveries:
+            if delivery.message.id != "4":
+                delivery.ack()
+        busy.set()
+
+        # One frame for those before the one that is missing, and one each for the five after it.
+        eventually(lambda: proxy.said.count(BASIC_ACK) == 6)
+        subscriber.close()
+        eventually(lambda: amqp.count(amqp.queue()) == 1)
+        with amqp.channel() as channel:
+            assert channel.basic_get(amqp.queue())[1].message_id == "4"
+
+
+def numbered(number, queue):
+    message = Message(id=str(number), type="act.now", body=b"{}")
+    return Outgoing(address=ToQueue(queue=queue), message=message)

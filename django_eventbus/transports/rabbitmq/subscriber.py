@@ -171,11 +171,12 @@ class Feed:
     def _settle_all(self) -> None:
         with self._lock:
             to_settle, self._to_settle = self._to_settle, []
+        self._ack({tag for tag, is_ack, _ in to_settle if is_ack})
         for tag, is_ack, after in to_settle:
             if after:
-                self.connection.later(after, partial(self._settle_one, tag, is_ack))
-            else:
-                self._settle_one(tag, is_ack)
+                self.connection.later(after, partial(self._return, tag))
+            elif not is_ack:
+                self._return(tag)
 
     def _settle_before(
         self, answer: Callable[[None], None], fail: Callable[[Exception], None]
@@ -183,13 +184,25 @@ class Feed:
         self._settle_all()
         answer(None)
 
-    def _settle_one(self, tag: int, is_ack: bool) -> None:
-        if self.is_over or not self._channel.is_open:
+    @property
+    def _is_open(self) -> bool:
+        return not self.is_over and bool(self._channel.is_open)
+
+    def _ack(self, tags: set[int]) -> None:
+        """Ack *tags*, in one frame as far as nothing before them is unsettled."""
+        if not self._is_open:
             return
-        self._unsettled.discard(tag)
-        if is_ack:
+        self._unsettled -= tags
+        oldest = min(self._unsettled, default=None)
+        together = {tag for tag in tags if oldest is None or tag < oldest}
+        if together:
+            self._channel.basic_ack(max(together), multiple=True)
+        for tag in tags - together:
             self._channel.basic_ack(tag)
-        else:
+
+    def _return(self, tag: int) -> None:
+        if self._is_open:
+            self._unsettled.discard(tag)
             self._channel.basic_nack(tag, requeue=True)
 
     def is_settled(self) -> bool:
