@@ -8,8 +8,9 @@ import threading
 import pytest
 from pika import exceptions as amqp
 
-from django_eventbus import transports
+from django_eventbus import publish, transports
 from django_eventbus.exceptions import BrokerRefused, BrokerUnavailable
+from django_eventbus.models import OutboxEvent
 from django_eventbus.transports.rabbitmq.parameters import address_of
 from django_eventbus.transports.rabbitmq.refusals import refusal
 from tests.helpers import eventually
@@ -60,15 +61,16 @@ def test_a_virtual_host_that_is_not_there_is_refused(rabbitmq_url):
 @ONE_WORKER
 @pytest.mark.rabbitmq
 @pytest.mark.sqlite
-@pytest.mark.parametrize("command", ["consume_events", "relay_events"])
+@pytest.mark.parametrize("command", ["consume_events --with-relay", "relay_events"])
 def test_a_login_that_is_revoked_ends_a_running_command_with_one_sentence(
     manage, virtual_host, command
 ):
+    publish("act.now", {"do": "ok"})
     virtual_host.add_user("leaver", ".*", ".*", ".*")
     with TcpProxy(virtual_host.node.server.port) as proxy:
         url = f"amqp://127.0.0.1:{proxy.port}/{virtual_host.name}"
-        worker = manage(command, env=virtual_host.amqp.with_settings(BROKER_URL=url))
-        eventually(lambda: proxy.accepted > 1, timeout=30)
+        worker = manage(*command.split(), env=virtual_host.amqp.with_settings(BROKER_URL=url))
+        eventually(OutboxEvent.objects.filter(state="published").exists, timeout=30)
         virtual_host.call("PUT", "users/leaver", password="another", tags="")
         proxy.cut()
 
