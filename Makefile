@@ -45,7 +45,7 @@ build: .venv/.dev ## Build sdist and wheel, and try the wheel in a fresh environ
 	@$(bin)/python tools/package.py
 
 clean: ## Remove the environments and everything that was built
-	rm -rf .venv .matrix .bench dist build .coverage .coverage.* htmlcov .hypothesis
+	rm -rf .venv .matrix .beat .bench dist build .coverage .coverage.* htmlcov .hypothesis
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 .venv/.demo: pyproject.toml tools/environment.py

@@ -22,6 +22,8 @@ from django_eventbus.models import (
 )
 
 _BATCH = 500
+#: Seconds; younger messages are under way.
+SHORTEST_AGE = 60
 
 
 def prune(cutoff: datetime, *, using: str, batch: int = _BATCH) -> dict[str, int]:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 from django.db import connection
@@ -16,17 +17,20 @@ from tests.helpers import eventually
 from tests.kill_points import KILL_AT, POINT_LOG
 
 ROOT = Path(__file__).parent.parent
+DJANGO = (sys.executable, "-m", "django")
 
 
 class ManageProcess:
     """One command; its output goes to a file."""
 
-    def __init__(self, arguments: list[str], environment: dict[str, str], log: Path):
+    def __init__(
+        self, program: Sequence[str], arguments: list[str], environment: dict[str, str], log: Path
+    ):
         self.arguments = arguments
         self.log = log
         with log.open("wb") as stream:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "django", *arguments],
+                [*program, *arguments],
                 cwd=ROOT,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -108,6 +112,7 @@ class Manage:
         kill_at: str = "",
         point_log: Path | str = "",
         is_measured: bool | None = None,
+        program: Sequence[str] = DJANGO,
     ) -> ManageProcess:
         """Start a command; *kill_at* is `name[:n]` of the audit event at which it dies."""
         log = self.directory / f"manage-{len(self.processes)}.log"
@@ -116,7 +121,7 @@ class Manage:
         if not (connection.vendor == "sqlite" if is_measured is None else is_measured):
             # Coverage costs a process half of its time, and the SQLite pass runs it too.
             environment.pop("COVERAGE_PROCESS_CONFIG", None)
-        process = ManageProcess([str(argument) for argument in arguments], environment, log)
+        process = ManageProcess(program, [str(each) for each in arguments], environment, log)
         self.processes.append(process)
         return process
 

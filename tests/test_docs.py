@@ -560,6 +560,8 @@ def test_the_first_screen_of_the_readme_runs(project: Terminals):
 
 @pytest.mark.parametrize("page", HOW_TO, ids=name_of)
 def test_the_code_of_every_how_to_runs(project: Terminals, page: Path):
+    if "celery" in page.stem:
+        pytest.importorskip("celery")
     code = blocks(page, "python")
     files = [write(project.directory, block) for block in code if is_file(block)]
     modules = [

@@ -12,9 +12,7 @@ from django.utils import timezone
 
 from django_eventbus.durations import seconds
 from django_eventbus.management.worker_command import refuse_missing_tables
-from django_eventbus.pruning import count_prunable, prune
-
-_SHORTEST = 60
+from django_eventbus.pruning import SHORTEST_AGE, count_prunable, prune
 
 
 class Command(BaseCommand):
@@ -49,6 +47,6 @@ def age(text: str) -> float:
         duration = seconds(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-    if duration < _SHORTEST:
+    if duration < SHORTEST_AGE:
         raise argparse.ArgumentTypeError('must be at least "1m": younger messages are under way')
     return duration

@@ -1,0 +1,83 @@
+"""Celery tasks for a turn of the relay, the consumer and pruning, and a schedule for Celery beat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from celery import shared_task
+
+from django_eventbus.durations import Duration, seconds
+
+#: Seconds after which a turn ends, whatever is left: the next one goes on with it.
+_WITHIN = 60.0
+
+
+def _task(work: Callable[..., object]) -> Any:
+    return shared_task(name=f"django_eventbus.{work.__name__}", ignore_result=True)(work)
+
+
+@_task
+def relay(using: str = "default", within: float = _WITHIN) -> int:
+    """Send what is ready in the outbox of *using*; return how many rows."""
+    relayed: int = _turns().relay_ready(using, within)
+    return relayed
+
+
+@_task
+def consume(within: float = _WITHIN) -> None:
+    """Handle what is due in this service's queues, one message after the other."""
+    _turns().consume_due(within)
+
+
+@_task
+def prune(older_than: Duration = "30d", using: str = "default") -> dict[str, int]:
+    """Remove what is settled and older than *older_than*; return how many rows of each kind."""
+    counts: dict[str, int] = _turns().prune_settled(older_than, using)
+    return counts
+
+
+def _turns() -> Any:
+    # Not at the top: a project's celery.py imports this before Django's apps are loaded.
+    from django_eventbus.contrib import turns
+
+    return turns
+
+
+def beat_schedule(
+    *,
+    relay: Duration | None = "5s",
+    consume: Duration | None = "5s",
+    prune: Duration | None = "1d",
+    older_than: Duration = "30d",
+    using: str = "default",
+) -> dict[str, dict[str, Any]]:
+    """
+    Return entries for Celery's `beat_schedule`: how often each task runs; None leaves it out.
+
+    In whole seconds, which is what django-celery-beat can store.
+    """
+    plan: dict[str, tuple[Duration | None, dict[str, Any]]] = {
+        "relay": (relay, {"using": using}),
+        "consume": (consume, {}),
+        "prune": (prune, {"older_than": seconds(older_than), "using": using}),
+    }
+    return {
+        f"eventbus-{name}": _entry(name, every, arguments)
+        for name, (every, arguments) in plan.items()
+        if every is not None
+    }
+
+
+def _entry(name: str, every: Duration, arguments: dict[str, Any]) -> dict[str, Any]:
+    interval = seconds(every)
+    if interval < 1 or interval % 1:
+        raise ValueError(f"{name}={every!r} is no whole number of seconds")
+    return {
+        "task": f"django_eventbus.{name}",
+        "schedule": timedelta(seconds=interval),
+        "kwargs": arguments,
+        # One that nobody took before the next is due has nothing left to do.
+        "options": {"expires": int(interval)},
+    }

@@ -1,0 +1,90 @@
+"""A turn of work in somebody else's process: bounded in time, harmless beside others."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from django.utils import timezone
+
+from django_eventbus import transports
+from django_eventbus.conf import conf
+from django_eventbus.durations import Duration, seconds
+from django_eventbus.exceptions import Unavailable
+from django_eventbus.outages import OutageWatch
+from django_eventbus.pruning import SHORTEST_AGE, prune
+from django_eventbus.relay import Relay
+from django_eventbus.subscriptions import registry
+from django_eventbus.transports.contract import QueueSpec, Transport
+from django_eventbus.workers import ConsumerWorkers, queue_specs
+
+#: Of this process, over all its turns: an outage is told once at each end.
+_watch = OutageWatch(Relay)
+#: Transports of this process, by their URL, with what was declared through each.
+_transports: dict[str, tuple[Transport, list[QueueSpec]]] = {}
+
+
+def relay_ready(using: str, within: float) -> int:
+    """Send what is ready, for at most *within* seconds; 0 also while another relay has its turn."""
+    relayed, deadline = 0, time.monotonic() + within
+    with _outage_told():
+        relay = Relay(_transport().publisher(), using)
+        try:
+            while count := relay.relay_once():
+                relayed += count
+                if time.monotonic() > deadline:
+                    break
+        finally:
+            relay.close()
+    return relayed
+
+
+def consume_due(within: float) -> None:
+    """Handle what is due, for at most *within* seconds and the message in hand."""
+    if not registry.queues():
+        return
+    stop = threading.Event()
+    timer = threading.Timer(within, stop.set)
+    timer.daemon = True
+    with _outage_told():
+        workers = ConsumerWorkers(
+            _transport(), registry.queues(), stop, prefetch=1, is_idle=lambda: True
+        )
+        timer.start()
+        try:
+            workers.loop()
+        finally:
+            timer.cancel()
+            workers.close()
+
+
+def prune_settled(older_than: Duration, using: str) -> dict[str, int]:
+    """Remove what is settled and older than *older_than*."""
+    age = seconds(older_than)
+    if age < SHORTEST_AGE:
+        raise ValueError('older_than must be at least "1m": younger messages are under way')
+    return prune(timezone.now() - timedelta(seconds=age), using=using)
+
+
+@contextmanager
+def _outage_told() -> Iterator[None]:
+    """End the turn in an outage, which is not its failure: the next one tries again."""
+    try:
+        yield
+    except Unavailable as error:
+        _watch.begin(error)
+    else:
+        _watch.end()
+
+
+def _transport() -> Transport:
+    url, specs = conf.broker_url, queue_specs()
+    transport, declared = _transports.get(url) or (transports.connect(url), [])
+    # Once per process, as the commands do at their start: it is many questions to a broker.
+    if specs != declared:
+        transport.declare(specs)
+        _transports[url] = transport, specs
+    return transport
