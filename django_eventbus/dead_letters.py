@@ -1,10 +1,9 @@
-"""Park messages as dead letters, close them, and discard them."""
+"""Park messages as dead letters, and close them when they are handled after all."""
 
 from __future__ import annotations
 
 import socket
 import traceback
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +13,7 @@ from django.utils import timezone
 
 from django_eventbus.fingerprints import Likeness, own_place, without_what_varies
 from django_eventbus.messages import EDITED_FROM, Message, is_made, storable, storable_json
-from django_eventbus.models import DeadLetter, FailureGroup, InboxRecord
+from django_eventbus.models import DeadLetter, FailureGroup
 from django_eventbus.models.carried_message import columns_of
 from django_eventbus.outcomes import Park
 from django_eventbus.retries import words_of
@@ -96,29 +95,6 @@ def was_discarded(message: Message, *, queue: str, using: str) -> bool:
     letters = DeadLetter.objects.using(using).filter(state=DeadLetter.State.DISCARDED, queue=queue)
     mine = letters.filter(subscription=message.subscription, message_id=message.identified().id)
     return mine.exists()
-
-
-def discard(ids: Iterable[int], *, reason: str, by: str, using: str) -> int:
-    """Close open dead letters for good; a copy that still arrives is not run. Return how many."""
-    return sum(_discard_one(each, reason, by, using) for each in ids)
-
-
-def _discard_one(letter_id: int, reason: str, by: str, using: str) -> bool:
-    letters = DeadLetter.objects.using(using).redrivable().filter(pk=letter_id)
-    found = letters.first()
-    if found is None:
-        return False
-    with transaction.atomic(using=using):
-        # The record before the letter, as the consumer does: the other order can deadlock.
-        records = InboxRecord.objects.using(using).select_for_update()
-        mine = records.filter(subscription=found.subscription, message_id=found.message_id)
-        record, letter = mine.first(), letters.select_for_update().first()
-        if letter is None:
-            return False
-        letter.discard(reason, by)
-        if record:
-            record.skipped(letter.message(), f"discarded: {reason}")
-    return True
 
 
 def traceback_of(error: BaseException) -> str:

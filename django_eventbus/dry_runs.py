@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from django_eventbus.models import DeadLetter, InboxMark, InboxRecord
 from django_eventbus.models.dead_letter import DeadLetterQuerySet
 from django_eventbus.selections import Selection
 from django_eventbus.subscriptions import Subscription, registry
+from django_eventbus.validation import problems_with
 
 #: Up to so many, each is looked at; of more, so many, in PLACES runs at random.
 SAMPLE = 2_000
@@ -145,30 +146,16 @@ def _validate(forecast: Forecast, ids: list[int], using: str, change: Callable[[
     letters = DeadLetter.objects.using(using).filter(pk__any_of=ids).order_by("pk")
     problems: Counter[bool] = Counter()
     for letter in letters.defer("traceback", "error", "payload").iterator(chunk_size=100):
-        problem = problem_with(letter, change)
+        problem = _problem_with(letter, change)
         problems[bool(problem)] += 1
         if problem and len(forecast.problems) < _EXAMPLES:
             forecast.problems.append((letter.pk, problem))
     forecast.invalid = problems[True]
 
 
-def problem_with(letter: DeadLetter, change: Callable[[Any], Any]) -> str:
-    """Say why no handler could be given the letter's message, or return ""."""
-    message = letter.message()
+def _problem_with(letter: DeadLetter, change: Callable[[Any], Any]) -> str:
     try:
-        payload = change(payload_of(message, conf.max_body_bytes))
-        for subscription in receivers_of(letter):
-            subscription.event(message, payload)
+        payload = change(payload_of(letter.message(), conf.max_body_bytes))
     except Unreadable as error:
         return str(error)
-    return ""
-
-
-def receivers_of(letter: DeadLetter) -> Iterator[Subscription]:
-    """Yield the subscriptions that a re-drive of *letter* would run for."""
-    if letter.subscription:
-        if found := registry.named(letter.subscription):
-            yield found
-        return
-    message = letter.message()
-    yield from (each for each in registry.on_queue(letter.queue) if each.matches(message))
+    return " ".join(problems_with(letter, payload))

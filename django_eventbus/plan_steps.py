@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from datetime import datetime
 
 from django.db import connections, transaction
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from django_eventbus import audit
-from django_eventbus.models import DeadLetter, PlannedRedrive, RedrivePlan
+from django_eventbus.models import PlannedRedrive, RedrivePlan
 from django_eventbus.pacing import Outcomes, allowance, is_failing
+from django_eventbus.plan_outcomes import known_outcomes
 from django_eventbus.plans import progress
-from django_eventbus.redrive import redrive_together
+from django_eventbus.redrive import close_replaced, redrive_together
 
 #: Dead letters in one transaction: their bodies are in memory then.
 _BATCH = 100
@@ -28,6 +28,7 @@ Planned = PlannedRedrive.State
 
 def step_plans(using: str) -> int:
     """Take each plan that is under way a step further; return how many dead letters moved."""
+    close_replaced(using)
     plans = RedrivePlan.objects.using(using).under_way()
     return sum(_step(plan_id, using) for plan_id in plans.values_list("pk", flat=True))
 
@@ -59,40 +60,13 @@ def _claimed(plan_id: int, using: str) -> RedrivePlan | None:
 
 def _settle(plan: RedrivePlan, using: str) -> int:
     """Ask the dead letters what has become of their re-drives."""
-    now, count = timezone.now(), 0
-    for row, state, why in _known(plan, using):
+    now, rows = timezone.now(), []
+    for row, state, why in known_outcomes(plan, using):
         row.state, row.why, row.settled_at = state, why[:255], now
-        row.save(using=using, update_fields=["state", "why", "settled_at"])
-        count += 1
-    return count
-
-
-def _known(plan: RedrivePlan, using: str) -> Iterable[tuple[PlannedRedrive, str, str]]:
-    sent = _rows(plan, using).filter(state=Planned.SENT)
-    awaited = Q(dead_letter__state=DeadLetter.State.REDRIVING, dead_letter__round=F("round") + 1)
-    answered = sent.filter(dead_letter__pk__isnull=False).exclude(awaited)
-    for row in answered.select_related("dead_letter").only(
-        "id", "round", "plan_id", "dead_letter__id", "dead_letter__state", "dead_letter__round",
-        "dead_letter__error_type", "dead_letter__note",
-    )[:_SETTLE_BATCH]:  # fmt: skip
-        yield row, *outcome_of(row, row.dead_letter)
-    letters = DeadLetter.objects.using(using).filter(pk=OuterRef("dead_letter_id"))
-    for row in sent.exclude(Exists(letters))[:_SETTLE_BATCH]:
-        yield row, Planned.UNKNOWN, "its dead letter was pruned"
-
-
-def outcome_of(row: PlannedRedrive, letter: DeadLetter) -> tuple[str, str]:
-    """Return the state of a planned re-drive that is answered, and why it is that."""
-    if letter.round > row.round + 1:
-        return Planned.FAILED, "it failed, and was re-driven again since"
-    match letter.state:
-        case DeadLetter.State.HEALED:
-            return Planned.HEALED, ""
-        case DeadLetter.State.OPEN:
-            return Planned.FAILED, letter.error_type
-        case DeadLetter.State.UNKNOWN:
-            return Planned.UNKNOWN, letter.note
-    return Planned.SKIPPED, f"it was {letter.state} meanwhile"
+        rows.append(row)
+    names = ["state", "why", "settled_at"]
+    PlannedRedrive.objects.using(using).bulk_update(rows, names, batch_size=_BATCH)
+    return len(rows)
 
 
 def _decide(plan: RedrivePlan, using: str) -> None:
@@ -149,17 +123,17 @@ def _room(plan: RedrivePlan, using: str) -> int:
 
 def _redrive(plan: RedrivePlan, rows: list[PlannedRedrive], now: datetime, using: str) -> int:
     expected = {row.dead_letter_id: row.round for row in rows}
-    sent, reasons = redrive_together(expected, plan=plan, using=using)
+    departed = redrive_together(expected, plan=plan, using=using)
     sys.audit("eventbus.plan_steps.sent")
     for row in rows:
         key = row.dead_letter_id
-        if key in reasons:
-            row.state, row.why, row.settled_at = Planned.SKIPPED, reasons[key], now
+        if key in departed.sent:
+            row.state, row.sent_as, row.sent_at = Planned.SENT, departed.sent[key], now
         else:
-            row.state, row.sent_as, row.sent_at = Planned.SENT, sent[key], now
+            row.state, row.why, row.settled_at = Planned.SKIPPED, departed.reasons[key][:255], now
     names = ["state", "why", "settled_at", "sent_as", "sent_at"]
     PlannedRedrive.objects.using(using).bulk_update(rows, names)
-    return len(sent)
+    return len(departed.sent)
 
 
 def _end_if_over(plan: RedrivePlan, using: str) -> None:

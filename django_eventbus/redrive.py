@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 
 from django.db import transaction
+from django.db.models import Exists, F, OuterRef
 from django.utils import timezone
 
+from django_eventbus import audit
 from django_eventbus.conf import conf
 from django_eventbus.durations import label
+from django_eventbus.edited_messages import edited_message, patched
+from django_eventbus.exceptions import BadEdit
 from django_eventbus.messages import (
     REDRIVEN_AT,
     REDRIVEN_BY,
@@ -24,13 +29,20 @@ from django_eventbus.messages import (
     storable,
 )
 from django_eventbus.models import DeadLetter, OutboxEvent, RedrivePlan
-from django_eventbus.outbox import address_again, addressed_row
+from django_eventbus.outbox import addressed_row
+from django_eventbus.selections import Selection
 from django_eventbus.signals import announce, event_redriven
 
 
 def redrive(ids: Iterable[int], *, by: str, using: str) -> int:
     """Re-drive the open dead letters among *ids*, each once; return how many went out."""
-    return sum(_redrive_one(each, by, using) for each in ids)
+    chosen = list(ids)
+    if chosen:
+        # First: never a re-drive that the audit does not know.
+        audit.record(
+            "redrive", by=by, selection=Selection.of_ids(chosen), using=using, count=len(chosen)
+        )
+    return sum(_redrive_one(each, by, using) for each in chosen)
 
 
 def _redrive_one(letter_id: int, by: str, using: str) -> bool:
@@ -39,93 +51,145 @@ def _redrive_one(letter_id: int, by: str, using: str) -> bool:
         letter = letters.redrivable().filter(pk=letter_id).first()
         if letter is None:
             return False
-        letter.redriving(by)
-        sys.audit("eventbus.redrive.changed")
-        address_again(
-            _copy(letter),
-            queue=letter.queue,
-            subscription=letter.subscription,
-            due_at=None,
-            using=using,
-        )
-        sys.audit("eventbus.redrive.written")
-        # Only then: the caller may have a transaction of its own, which may roll back.
-        transaction.on_commit(
-            partial(announce, event_redriven, DeadLetter, dead_letter=letter), using=using
-        )
+        send_back([Departure(letter=letter, message=letter.message())], by=by, using=using)
     return True
 
 
-def redrive_together(
-    expected: Mapping[int, int], *, plan: RedrivePlan, using: str
-) -> tuple[dict[int, str], dict[int, str]]:
-    """
-    Re-drive the dead letters that are still in their *expected* rounds. In a transaction only.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Departure:
+    """A dead letter, locked by the caller, and what is to go out for it."""
 
-    Return for each that went out the id of an edited message, or "", and for each that did not
-    the reason.
-    """
+    letter: DeadLetter
+    message: Message
+
+    @property
+    def edited_id(self) -> str:
+        """The id of an edited message, or ""."""
+        return "" if self.message.id == self.letter.message_id else self.message.id
+
+
+@dataclass(frozen=True, slots=True)
+class Departed:
+    """What went out of those that a plan wanted to send."""
+
+    #: The id of the edited message, or "", by dead letter.
+    sent: dict[int, str] = field(default_factory=dict)
+    #: Why it did not go out, by dead letter.
+    reasons: dict[int, str] = field(default_factory=dict)
+
+
+def redrive_together(expected: Mapping[int, int], *, plan: RedrivePlan, using: str) -> Departed:
+    """Re-drive those that are still in their *expected* rounds. In a transaction only."""
     found = DeadLetter.objects.using(using).filter(pk__in=list(expected))
     # In one order: two plans over the same dead letters would wait for each other for ever.
     letters = list(found.select_for_update().order_by("pk"))
-    reasons = {letter.pk: why for letter in letters if (why := _why_not(letter, expected))}
     gone = expected.keys() - {letter.pk for letter in letters}
-    reasons |= dict.fromkeys(gone, "its dead letter was pruned")
-    moved = [letter for letter in letters if letter.pk not in reasons]
-    _redrive_moved(moved, plan, using)
-    return dict.fromkeys((letter.pk for letter in moved), ""), reasons
+    departed = Departed(reasons=dict.fromkeys(gone, "its dead letter was pruned"))
+    departures = []
+    for letter in letters:
+        if why := _why_not(letter, expected[letter.pk]):
+            departed.reasons[letter.pk] = why
+            continue
+        try:
+            departures.append(_departure(letter, plan))
+        except BadEdit as error:
+            departed.reasons[letter.pk] = str(error)
+    send_back(departures, by=plan.created_by, using=using, tries=plan.tries)
+    departed.sent.update((each.letter.pk, each.edited_id) for each in departures)
+    return departed
 
 
-def _why_not(letter: DeadLetter, expected: Mapping[int, int]) -> str:
-    if letter.round != expected[letter.pk]:
+def _why_not(letter: DeadLetter, expected_round: int) -> str:
+    if letter.round != expected_round:
         return f"it was re-driven by {letter.redriven_by or 'somebody else'} meanwhile"
     if letter.state not in DeadLetter.REDRIVABLE:
         return f"it was {letter.get_state_display()} meanwhile"
     return ""
 
 
-def _redrive_moved(letters: list[DeadLetter], plan: RedrivePlan, using: str) -> None:
-    for letter in letters:
-        letter.set_redriving(plan.created_by)
+def _departure(letter: DeadLetter, plan: RedrivePlan) -> Departure:
+    if plan.patch is None:
+        return Departure(letter=letter, message=letter.message())
+    return Departure(letter=letter, message=edited_message(letter, patched(letter, plan.patch)))
+
+
+def send_back(
+    departures: Iterable[Departure], *, by: str, using: str, tries: int | None = None
+) -> None:
+    """Change the dead letters and write their outbox rows. In a transaction only."""
+    listed = list(departures)
+    _take_back_unsent([each.letter for each in listed], using)
+    for each in listed:
+        each.letter.set_redriving(by, replaced_by=each.edited_id)
+    letters = [each.letter for each in listed]
     DeadLetter.objects.using(using).bulk_update(letters, DeadLetter.REDRIVEN_COLUMNS)
     sys.audit("eventbus.redrive.changed")
     rows = [
         addressed_row(
-            _copy(letter, **{REDRIVEN_TRIES: plan.tries}),
-            queue=letter.queue,
-            subscription=letter.subscription,
+            _copy(each, tries), queue=each.letter.queue, subscription=each.letter.subscription
         )
-        for letter in letters
+        for each in listed
     ]
     OutboxEvent.objects.using(using).bulk_create(rows)
     sys.audit("eventbus.redrive.written")
     for letter in letters:
+        # Only then: the caller may have a transaction of its own, which may roll back.
         announcement = partial(announce, event_redriven, DeadLetter, dead_letter=letter)
         transaction.on_commit(announcement, using=using)
 
 
-def _copy(letter: DeadLetter, **more: object) -> Message:
+def _take_back_unsent(letters: Iterable[DeadLetter], using: str) -> None:
+    """Cancel edited messages that the broker did not take: published again, both would run."""
+    former = [letter.replaced_by for letter in letters if letter.replaced_by]
+    if former:
+        rows = OutboxEvent.objects.using(using).filter(message_id__in=former)
+        unsent = rows.exclude(state=OutboxEvent.State.PUBLISHED)
+        unsent.update(state=OutboxEvent.State.CANCELLED)
+
+
+def _copy(departure: Departure, tries: int | None) -> Message:
+    letter = departure.letter
     changes: dict[str, object] = {
         RETRY_COUNT: 0,
         REDRIVEN_AT: timezone.now().isoformat(),
         REDRIVEN_BY: storable(letter.redriven_by, 255),
         REDRIVEN_COUNT: letter.round,
         REDRIVEN_DEAD_LETTER: letter.pk,
-        **more,
+        REDRIVEN_TRIES: tries or conf.redrive_tries,
     }
     if letter.subscription:
         changes[SUBSCRIPTION] = letter.subscription
-    return letter.message().copy_for(letter.queue, **changes)
+    return departure.message.copy_for(letter.queue, **changes)
 
 
 def give_up_waiting(using: str) -> int:
     """Open again, as unanswered, what was re-driven and not heard of for REDRIVE_TIMEOUT."""
     limit = conf.redrive_timeout
     silent = DeadLetter.objects.using(using).filter(
-        state=DeadLetter.State.REDRIVING, redriven_at__lt=timezone.now() - timedelta(seconds=limit)
+        state=DeadLetter.State.REDRIVING,
+        redriven_at__lt=timezone.now() - timedelta(seconds=limit),
+        # What replaces an edited one is answered under an id of its own.
+        replaced_by="",
     )
     return silent.update(
         state=DeadLetter.State.UNKNOWN, note=f"Nothing was heard of it for {label(limit)}."
+    )
+
+
+def close_replaced(using: str) -> int:
+    """Close the dead letters whose edited messages the broker has confirmed."""
+    edited = DeadLetter.objects.using(using).filter(state=DeadLetter.State.REDRIVING)
+    confirmed = OutboxEvent.objects.using(using).filter(
+        message_id=OuterRef("replaced_by"), state=OutboxEvent.State.PUBLISHED
+    )
+    return (
+        edited.exclude(replaced_by="")
+        .filter(Exists(confirmed))
+        .update(
+            state=DeadLetter.State.REPLACED,
+            closed_at=timezone.now(),
+            closed_by=F("redriven_by"),
+        )
     )
 
 

@@ -10,6 +10,7 @@ from django.db import connection
 from django.utils import timezone
 
 from django_eventbus import plans
+from django_eventbus.closing import discard
 from django_eventbus.conf import conf
 from django_eventbus.dry_runs import dry_run
 from django_eventbus.exceptions import AppendOnly, BadPlan
@@ -255,7 +256,7 @@ def test_what_was_discarded_or_re_driven_meanwhile_is_skipped_and_says_why(bus, 
     first, second, _ = DeadLetter.objects.order_by("pk")
     plan = planned()
 
-    first.discard("not needed", by="bob")
+    discard([first.pk], reason="not needed", by="bob", using="default")
     redrive([second.pk], by="eve", using="default")
     step_plans("default")
 
@@ -376,7 +377,7 @@ def test_a_dry_run_says_what_would_happen_and_moves_nothing(bus, fault):
     handled, gone, closed, _ = DeadLetter.objects.order_by("pk")
     InboxRecord.objects.filter(message_id=handled.message_id).update(state="handled")
     DeadLetter.objects.filter(pk=gone.pk).update(subscription="renamed", queue="elsewhere")
-    closed.discard("", by="ada")
+    discard([closed.pk], reason="", by="ada", using="default")
 
     forecast = dry_run(ALL, using="default")
 

@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_eventbus import GiveUp, Skip, publish
-from django_eventbus.dead_letters import discard
+from django_eventbus.closing import discard
 from django_eventbus.messages import NOT_BEFORE
 from django_eventbus.models import (
     Attempt,

@@ -10,8 +10,9 @@ from django.db import connection
 from django.utils import timezone
 
 from django_eventbus import GiveUp, Skip, TooEarly
+from django_eventbus.closing import discard
 from django_eventbus.conf import conf
-from django_eventbus.dead_letters import Cause, discard, likeness_of
+from django_eventbus.dead_letters import Cause, likeness_of
 from django_eventbus.messages import (
     REDRIVEN_AT,
     REDRIVEN_BY,

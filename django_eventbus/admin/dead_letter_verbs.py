@@ -7,7 +7,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from django_eventbus.admin.confirmation import Verb
-from django_eventbus.dead_letters import discard
+from django_eventbus.closing import discard
 from django_eventbus.models import DeadLetter
 from django_eventbus.redrive import redrive
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.utils import timezone
@@ -42,7 +40,7 @@ class DeadLetter(CarriedMessage):
     REDRIVABLE = (State.OPEN, State.UNKNOWN)
     #: Not closed yet.
     WAITING = (State.OPEN, State.REDRIVING, State.UNKNOWN)
-    REDRIVEN_COLUMNS = ("state", "round", "redriven_at", "redriven_by", "note")
+    REDRIVEN_COLUMNS = ("state", "round", "redriven_at", "redriven_by", "note", "replaced_by")
     CLOSED = (State.HEALED, State.DISCARDED, State.REPLACED)
 
     class Kind(models.TextChoices):
@@ -137,25 +135,13 @@ class DeadLetter(CarriedMessage):
     def is_closed(self) -> bool:
         return self.state in self.CLOSED
 
-    def redriving(self, by: str) -> None:
-        self.set_redriving(by)
-        self.save(using=self._state.db, update_fields=self.REDRIVEN_COLUMNS)
-
-    def set_redriving(self, by: str) -> None:
-        """Change what a re-drive changes, without saving."""
+    def set_redriving(self, by: str, replaced_by: str = "") -> None:
+        """Change what a re-drive changes, without saving: see REDRIVEN_COLUMNS."""
         self.state, self.round = self.State.REDRIVING, self.round + 1
         self.redriven_at, self.redriven_by = timezone.now(), storable(by, 255)
-        self.note = ""
+        self.note, self.replaced_by = "", replaced_by
 
     def discard(self, reason: str, by: str) -> None:
-        self._change(
-            state=self.State.DISCARDED,
-            closed_at=timezone.now(),
-            closed_by=storable(by, 255),
-            note=storable(reason, 2000),
-        )
-
-    def _change(self, **values: Any) -> None:
-        for name, value in values.items():
-            setattr(self, name, value)
-        self.save(using=self._state.db, update_fields=list(values))
+        self.state, self.closed_at = self.State.DISCARDED, timezone.now()
+        self.closed_by, self.note = storable(by, 255), storable(reason, 2000)
+        self.save(using=self._state.db, update_fields=["state", "closed_at", "closed_by", "note"])

@@ -10,9 +10,9 @@ import pika
 import pytest
 
 from django_eventbus import transports
+from django_eventbus.closing import discard
 from django_eventbus.conf import conf
 from django_eventbus.consumer import Consumer
-from django_eventbus.dead_letters import discard
 from django_eventbus.models import DeadLetter, InboxRecord
 from django_eventbus.workers import queue_specs
 from tests.shop.models import Effect

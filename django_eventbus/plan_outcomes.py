@@ -1,0 +1,77 @@
+"""What has become of the re-drives of a plan: asked of dead letters and inbox, told to nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.utils import timezone
+
+from django_eventbus.conf import conf
+from django_eventbus.durations import label
+from django_eventbus.models import DeadLetter, InboxRecord, PlannedRedrive, RedrivePlan
+
+_BATCH = 1_000
+#: A row, its state from now on, and why.
+Known = tuple[PlannedRedrive, str, str]
+State = PlannedRedrive.State
+
+
+def known_outcomes(plan: RedrivePlan, using: str) -> Iterator[Known]:
+    """Yield the plan's re-drives that are under way by its rows, and not any more in truth."""
+    sent = PlannedRedrive.objects.using(using).filter(plan=plan, state=State.SENT)
+    yield from _same_message(sent.filter(sent_as=""), using)
+    if plan.patch is not None:
+        yield from _edited(sent.exclude(sent_as=""), using)
+
+
+def _same_message(sent: QuerySet[PlannedRedrive], using: str) -> Iterator[Known]:
+    awaited = Q(dead_letter__state=DeadLetter.State.REDRIVING, dead_letter__round=F("round") + 1)
+    # Joined from the dead letter's side: one that was pruned has no row to ask.
+    answered = sent.filter(dead_letter__pk__isnull=False).exclude(awaited)
+    columns = ("id", "state", "round", "error_type", "note")
+    names = ("id", "round", "plan_id", *(f"dead_letter__{name}" for name in columns))
+    for row in answered.select_related("dead_letter").only(*names)[:_BATCH]:
+        yield row, *outcome_of(row, row.dead_letter)
+    letters = DeadLetter.objects.using(using).filter(pk=OuterRef("dead_letter_id"))
+    for row in sent.exclude(Exists(letters))[:_BATCH]:
+        yield row, State.UNKNOWN, "its dead letter was pruned"
+
+
+def outcome_of(row: PlannedRedrive, letter: DeadLetter) -> tuple[str, str]:
+    """Return the state of a planned re-drive that is answered, and why it is that."""
+    if letter.round > row.round + 1:
+        return State.FAILED, "it failed, and was re-driven again since"
+    match letter.state:
+        case DeadLetter.State.HEALED:
+            return State.HEALED, ""
+        case DeadLetter.State.OPEN:
+            return State.FAILED, letter.error_type
+        case DeadLetter.State.UNKNOWN:
+            return State.UNKNOWN, letter.note
+    return State.SKIPPED, f"it was {letter.state} meanwhile"
+
+
+def _edited(sent: QuerySet[PlannedRedrive], using: str) -> Iterator[Known]:
+    """Look for edited messages under their own ids."""
+    rows = list(sent.order_by("pk")[:_BATCH])
+    ids = [row.sent_as for row in rows]
+    letters = DeadLetter.objects.using(using)
+    failed = dict(letters.filter(message_id__in=ids).values_list("message_id", "error_type"))
+    final = (InboxRecord.State.HANDLED, InboxRecord.State.SKIPPED)
+    records = InboxRecord.objects.using(using).filter(message_id__in=ids, state__in=final)
+    handled = set(records.values_list("message_id", flat=True))
+    originals = [row.dead_letter_id for row in rows]
+    unsent = letters.filter(pk__in=originals, state=DeadLetter.State.UNKNOWN)
+    unsent_ids = set(unsent.values_list("pk", flat=True))
+    limit = timezone.now() - timedelta(seconds=conf.redrive_timeout)
+    for row in rows:
+        if row.sent_as in failed:
+            yield row, State.FAILED, failed[row.sent_as]
+        elif row.sent_as in handled:
+            yield row, State.HEALED, ""
+        elif row.dead_letter_id in unsent_ids:
+            yield row, State.UNKNOWN, "it did not reach its queue"
+        elif row.sent_at and row.sent_at < limit:
+            yield row, State.UNKNOWN, f"nothing was heard of it for {label(conf.redrive_timeout)}"

@@ -1,0 +1,76 @@
+"""Whether a dead letter's message, as it is or as edited, is one that its handler can be given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from django_eventbus.conf import conf
+from django_eventbus.events import Event
+from django_eventbus.exceptions import InvalidEvent, InvalidPayload, Unreadable
+from django_eventbus.messages import Message, payload_of
+from django_eventbus.models import DeadLetter
+from django_eventbus.payloads import body_of
+from django_eventbus.subscriptions import Subscription, registry
+
+
+def receivers_of(letter: DeadLetter) -> Iterator[Subscription]:
+    """Yield the subscriptions that a re-drive of *letter* would run for."""
+    if letter.subscription:
+        if found := registry.named(letter.subscription):
+            yield found
+        return
+    message = letter.message()
+    yield from (each for each in registry.on_queue(letter.queue) if each.matches(message))
+
+
+def payload_or_none(letter: DeadLetter) -> Any:
+    """Return what the body says, or None if it cannot be read."""
+    try:
+        return payload_of(letter.message(), conf.max_body_bytes)
+    except Unreadable:
+        return None
+
+
+def problems_with(letter: DeadLetter, payload: Any) -> list[str]:
+    """Say everything that keeps handlers from being given *payload*, a sentence each."""
+    try:
+        body_of(payload, conf.max_body_bytes)
+    except InvalidEvent as error:
+        return [str(error)]
+    message = letter.message()
+    found = (each for receiver in receivers_of(letter) for each in _all(receiver, message, payload))
+    return list(dict.fromkeys(found))
+
+
+def _all(subscription: Subscription, message: Message, payload: Any) -> list[str]:
+    try:
+        subscription.event(message, payload)
+    except InvalidPayload as error:
+        event_class = subscription.event_class
+        is_current = event_class and event_class.event_version == message.version
+        fields = _field_problems(event_class, payload) if event_class and is_current else []
+        return fields or [str(error)]
+    except Unreadable as error:
+        return [str(error)]
+    return []
+
+
+def _field_problems(event_class: type[Event], payload: Any) -> list[str]:
+    """Return what is wrong with each field: msgspec itself stops at the first."""
+    if not isinstance(payload, dict):
+        return []
+    found = []
+    for field in msgspec.structs.fields(event_class):
+        name = field.encode_name
+        if name not in payload:
+            if field.required:
+                found.append(f"{event_class.__name__}: {name} is missing")
+            continue
+        try:
+            msgspec.convert(payload[name], field.type, str_keys=True)
+        except msgspec.ValidationError as error:
+            found.append(f"{event_class.__name__}: {name}: {error}")
+    return found

@@ -1,0 +1,108 @@
+"""Discard, restore and ignore: over ids and over selections."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from django_eventbus.closing import discard, discard_selected, ignore_selected, restore_selected
+from django_eventbus.exceptions import BadPlan
+from django_eventbus.matching import letters_of
+from django_eventbus.models import AuditEntry, DeadLetter, InboxRecord
+from django_eventbus.redrive import redrive
+from django_eventbus.selections import Selection
+from tests.test_plans import fault as fault
+from tests.test_plans import park
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ALL = Selection()
+WHO = {"by": "ada", "using": "default"}
+
+
+def states():
+    return sorted(DeadLetter.objects.values_list("state", flat=True))
+
+
+def test_a_selection_is_discarded_with_its_inbox_records(bus, fault):
+    park(bus, 3)
+
+    assert discard_selected(ALL, reason="obsolete", **WHO) == 3
+
+    assert states() == ["discarded"] * 3
+    assert set(InboxRecord.objects.values_list("state", "error")) == {
+        ("skipped", "discarded: obsolete")
+    }
+    entry = AuditEntry.objects.get()
+    assert (entry.verb, entry.by, entry.why, entry.count) == ("discard", "ada", "obsolete", 3)
+
+
+def test_only_so_many_are_discarded_and_progress_is_told(bus, fault, monkeypatch):
+    monkeypatch.setattr("django_eventbus.closing._BATCH", 2)
+    park(bus, 5)
+    told = []
+
+    assert discard_selected(ALL, reason="x", limit=3, on_batch=told.append, **WHO) == 3
+
+    assert told == [2, 3]
+    assert states() == ["discarded"] * 3 + ["open"] * 2
+
+
+def test_what_is_parked_after_the_selection_was_frozen_is_not_discarded(bus, fault):
+    park(bus, 1)
+    seen = Selection.from_query(
+        f"as_of={timezone.now().isoformat()}~{bus.letter.pk}".replace("+", "%2B")
+    )
+    park(bus, 1)
+
+    assert discard_selected(seen, reason="x", **WHO) == 1
+    assert states() == ["discarded", "open"]
+
+
+def test_many_need_a_reason(bus, fault, settings):
+    settings.EVENTBUS = {**settings.EVENTBUS, "REASON_ABOVE": 1}
+    park(bus, 2)
+
+    with pytest.raises(BadPlan, match="need a reason"):
+        discard_selected(ALL, reason="", **WHO)
+
+    assert states() == ["open"] * 2
+
+
+def test_what_is_on_its_way_is_not_discarded(bus, fault):
+    park(bus, 2)
+    first, second = DeadLetter.objects.order_by("pk")
+    redrive([first.pk], **WHO)
+
+    assert discard([first.pk, second.pk], reason="x", **WHO) == 1
+    assert states() == ["discarded", "redriving"]
+    assert discard([], reason="x", **WHO) == 0
+
+
+def test_what_was_restored_can_be_re_driven_and_heals(bus, fault):
+    park(bus, 1)
+    discard_selected(ALL, reason="mistake", **WHO)
+
+    assert restore_selected(ALL, reason="needed after all", **WHO) == 1
+    assert (bus.letter.state, bus.letter.note, bus.letter.closed_at) == ("open", "", None)
+    fault.is_mended = True
+    redrive([bus.letter.pk], **WHO)
+    bus.drain()
+
+    assert bus.letter.state == "healed"
+    assert AuditEntry.objects.filter(verb="restore", count=1).exists()
+
+
+def test_what_is_ignored_is_out_of_sight_until_then(bus, fault):
+    park(bus, 2)
+    soon = timezone.now() + timedelta(hours=1)
+    first = DeadLetter.objects.order_by("pk").first()
+
+    assert ignore_selected(Selection.of_ids([first.pk]), soon, reason="known", **WHO) == 1
+
+    assert list(letters_of(Selection.from_words(["ignored=yes"]), "default")) == [first]
+    assert first not in letters_of(Selection.from_words(["ignored=no"]), "default")
+    DeadLetter.objects.update(ignored_until=timezone.now() - timedelta(seconds=1))
+    assert letters_of(Selection.from_words(["ignored=no"]), "default").count() == 2

@@ -1,0 +1,245 @@
+"""Edit and re-drive: a new event in the place of the old one, which is kept until that is sent."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from django_eventbus import Event, plans
+from django_eventbus.edited_messages import Edit, own_headers, problems_of
+from django_eventbus.edits import dry_run_patch, edit_and_redrive
+from django_eventbus.exceptions import BadEdit
+from django_eventbus.merge_patches import merged
+from django_eventbus.messages import SUBSCRIPTION
+from django_eventbus.models import AuditEntry, DeadLetter, InboxRecord, OutboxEvent, PlannedRedrive
+from django_eventbus.plans import Pace, make_plan, progress
+from django_eventbus.redrive import redrive
+from django_eventbus.relay import Relay
+from django_eventbus.selections import Selection
+from tests.shop.models import Effect
+from tests.test_relay import ScriptedPublisher
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class OrderWeighed(Event, type="order.weighed", version=1):
+    order_id: int
+    grams: int
+    note: str = ""
+
+
+def weigh(event):
+    if event.grams > 1000:
+        raise ValueError("too heavy")
+    Effect.objects.create(
+        event_id=event.meta.id, subscription="weigh", note=event.meta.causation_id
+    )
+
+
+@pytest.fixture
+def letter(bus):
+    """One message whose handler cannot take it."""
+    bus.subscribe(OrderWeighed, name="weigh", retry=[])(weigh)
+    bus.subscribe("order.*", name="sibling")(lambda event: None)
+    body = b'{"order_id": 1, "grams": 5000}'
+    bus.put(type="order.weighed", body=body, headers={"tenant": "acme"})
+    bus.drain()
+    return bus.letter
+
+
+def edit(letter, **payload):
+    values = Edit(payload={"order_id": 1, "grams": 500, **payload})
+    return edit_and_redrive(letter.pk, values, by="ada", reason="typo", using="default")
+
+
+def again(letter):
+    return DeadLetter.objects.get(pk=letter.pk)
+
+
+@pytest.mark.parametrize(
+    ("target", "patch", "result"),
+    [
+        ({"a": "b"}, {"a": "c"}, {"a": "c"}),
+        ({"a": "b"}, {"b": "c"}, {"a": "b", "b": "c"}),
+        ({"a": "b"}, {"a": None}, {}),
+        ({"a": "b", "b": "c"}, {"a": None}, {"b": "c"}),
+        ({"a": ["b"]}, {"a": "c"}, {"a": "c"}),
+        ({"a": "c"}, {"a": ["b"]}, {"a": ["b"]}),
+        ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}),
+        ({"a": [{"b": "c"}]}, {"a": [1]}, {"a": [1]}),
+        (["a", "b"], ["c", "d"], ["c", "d"]),
+        ({"a": "b"}, ["c"], ["c"]),
+        ({"a": "foo"}, None, None),
+        ({"a": "foo"}, "bar", "bar"),
+        ({"e": None}, {"a": 1}, {"e": None, "a": 1}),
+        ([1, 2], {"a": "b", "c": None}, {"a": "b"}),
+        ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
+    ],
+)
+def test_a_merge_patch_does_what_rfc_7396_says(target, patch, result):
+    assert merged(target, patch) == result
+
+
+def test_an_edited_message_heals_under_a_new_id_caused_by_the_old_one(bus, letter):
+    new = edit(letter)
+    bus.drain()
+    bus.relay()
+
+    effect = Effect.objects.get()
+    assert (effect.event_id, effect.note) == (new, letter.message_id)
+    assert (again(letter).state, again(letter).replaced_by) == ("replaced", new)
+    assert again(letter).closed_at
+    assert again(letter).body == letter.body
+
+
+def test_the_original_is_closed_only_when_the_broker_has_confirmed(bus, letter):
+    new = edit(letter)
+
+    assert (again(letter).state, again(letter).replaced_by) == ("redriving", new)
+    bus.relay()
+    bus.relay()
+    assert again(letter).state == "replaced"
+
+
+def test_an_edited_message_goes_to_the_failed_subscription_alone(bus, letter):
+    edit(letter)
+
+    row = OutboxEvent.objects.get()
+    assert (row.queue, row.subscription) == (letter.queue, "weigh")
+    assert row.headers[SUBSCRIPTION] == "weigh"
+    assert row.headers["tenant"] == "acme"
+    bus.drain()
+    assert InboxRecord.objects.filter(subscription="sibling").count() == 1
+
+
+def test_an_edited_message_that_fails_is_a_dead_letter_linked_to_the_first(bus, letter):
+    new = edit(letter, grams=9000)
+    bus.drain()
+    bus.relay()
+
+    failed = DeadLetter.objects.get(message_id=new)
+    assert (failed.state, failed.edited_from) == ("open", letter.message_id)
+    assert again(letter).state == "replaced"
+
+
+def test_everything_that_is_wrong_is_said_at_once(letter):
+    with pytest.raises(BadEdit) as refusal:
+        edit_and_redrive(
+            letter.pk,
+            Edit(payload={"grams": "much", "note": 5}, headers={"x-retry-count": 3}),
+            by="ada",
+            reason="",
+            using="default",
+        )
+
+    assert refusal.value.problems == [
+        "OrderWeighed: order_id is missing",
+        "OrderWeighed: grams: Expected `int`, got `str`",
+        "OrderWeighed: note: Expected `str`, got `int`",
+        "header 'x-retry-count' is reserved: x-*, eventbus-*, CC and BCC are the bus's own",
+    ]
+    assert again(letter).state == "open"
+    assert not OutboxEvent.objects.exists()
+
+
+def test_what_json_cannot_hold_is_refused(letter):
+    assert "cannot" in problems_of(letter, Edit(payload={"grams": float("nan")}))[0]
+
+
+def test_headers_of_ones_own_can_be_changed_and_the_bus_s_are_kept(bus, letter):
+    assert own_headers(letter) == {"tenant": "acme"}
+
+    values = Edit(payload={"order_id": 1, "grams": 1}, headers={"tenant": "other"})
+    edit_and_redrive(letter.pk, values, by="ada", reason="", using="default")
+
+    headers = OutboxEvent.objects.get().headers
+    assert headers["tenant"] == "other"
+    assert headers["x-edited-from"] == letter.message_id
+
+
+def test_what_was_re_driven_since_it_was_seen_is_not_edited(bus, letter):
+    redrive([letter.pk], by="bob", using="default")
+    bus.drain()
+
+    with pytest.raises(BadEdit, match="no longer open, or was re-driven meanwhile"):
+        edit_and_redrive(
+            letter.pk,
+            Edit(payload={"order_id": 1, "grams": 1}),
+            by="ada",
+            reason="",
+            using="default",
+            round=letter.round,
+        )
+
+
+def test_the_audit_has_both_ids(letter):
+    new = edit(letter)
+
+    entry = AuditEntry.objects.get()
+    assert (entry.verb, entry.by, entry.why) == ("edit and re-drive", "ada", "typo")
+    assert entry.outcome == {"from": letter.message_id, "to": new}
+
+
+def test_what_the_broker_did_not_take_opens_the_original_and_is_never_sent_later(bus, letter):
+    edit(letter)
+    OutboxEvent.objects.update(type="order.lost")
+    bus.relayer.close()
+    Relay(ScriptedPublisher(), "default").relay_once()
+    assert again(letter).state == "unknown"
+
+    second = edit(letter)
+
+    states = dict(OutboxEvent.objects.values_list("message_id", "state"))
+    assert states.pop(second) == "ready"
+    assert list(states.values()) == ["cancelled"]
+
+
+def test_a_plan_with_a_patch_heals_and_tells_each_outcome(bus, letter):
+    for grams in (3000, 4000):
+        body = json.dumps({"order_id": 2, "grams": grams}).encode()
+        bus.put(type="order.weighed", body=body)
+    bus.drain()
+    pace = Pace(canary=1, rate=1_000_000, in_flight=10)
+    patch = {"grams": 100, "note": "corrected"}
+
+    forecast = dry_run_patch(Selection(), patch, using="default")
+    plan = make_plan(Selection(), by="ada", reason="", using="default", pace=pace, patch=patch)
+    plans.start(plan.pk, by="ada", using="default")
+    for _ in range(3):
+        bus.drain()
+
+    assert (forecast.count, forecast.invalid) == (3, 0)
+    assert progress(plan)["healed"] == 3
+    assert Effect.objects.count() == 3
+    assert set(DeadLetter.objects.values_list("state", flat=True)) == {"replaced"}
+
+
+def test_a_patch_that_makes_it_invalid_is_foretold_and_skipped(bus, letter):
+    patch = {"grams": "heavy"}
+    forecast = dry_run_patch(Selection(), patch, using="default")
+    pace = Pace(rate=1_000_000)
+    plan = make_plan(Selection(), by="ada", reason="", using="default", pace=pace, patch=patch)
+    plans.start(plan.pk, by="ada", using="default")
+
+    bus.drain()
+
+    words = "OrderWeighed: grams: Expected `int`, got `str`"
+    assert (forecast.invalid, forecast.problems) == (1, [(letter.pk, words)])
+    row = PlannedRedrive.objects.get()
+    assert (row.state, row.why) == ("skipped", words)
+    assert again(letter).state == "open"
+
+
+def test_a_patched_message_that_fails_again_says_so(bus, letter):
+    pace = Pace(canary=0, rate=1_000_000)
+    plan = make_plan(
+        Selection(), by="ada", reason="", using="default", pace=pace, patch={"grams": 7000}
+    )
+    plans.start(plan.pk, by="ada", using="default")
+
+    bus.drain()
+    bus.drain()
+
+    row = PlannedRedrive.objects.get()
+    assert (row.state, row.why) == ("failed", "ValueError")
