@@ -22,7 +22,7 @@ from django_eventbus.conf import conf  # noqa: E402
 from django_eventbus.messages import ROW  # noqa: E402
 from django_eventbus.models import OutboxEvent  # noqa: E402
 from django_eventbus.relay import Relay  # noqa: E402
-from django_eventbus.transports.rabbitmq.encoding import properties_of  # noqa: E402
+from django_eventbus.transports.rabbitmq.properties import properties_of  # noqa: E402
 from django_eventbus.workers import queue_specs  # noqa: E402
 
 #: As many as the raw client leaves unconfirmed at a time.
@@ -56,8 +56,7 @@ def raw(count: int) -> float:
     write_rows(count)
     messages = []
     for row in OutboxEvent.objects.order_by("id"):
-        properties = properties_of(row.message())
-        properties.headers[ROW] = row.pk
+        properties = properties_of(row.message(**{ROW: row.pk}))
         messages.append((row.exchange, row.routing_key, bytes(row.body), properties))
     return RawClient(messages).run()
 

@@ -24,6 +24,7 @@ from django_eventbus.redrive import give_up_waiting, report_unsent
 from django_eventbus.signals import announce, event_failed, event_published, event_unroutable
 from django_eventbus.transports.contract import (
     Confirmed,
+    Dispatch,
     Outgoing,
     Publisher,
     Receipt,
@@ -130,17 +131,17 @@ class Relay:
             return self._relay_in_a_row(shard) if self._lock(shard) else ([], None)
 
     def _relay_in_a_row(self, shard: int) -> Carried:
-        """Carry some batches: each is claimed while the one before it is being confirmed."""
+        """Carry some batches: each is made ready while the one before it is being confirmed."""
         carried: list[Pair] = []
         rows = self._claim(shard, after=0)
         try:
-            receipts = self._begin([_outgoing(row) for row in rows])
+            receipts = self._send(self._prepare(rows))
             for further in range(_IN_A_ROW - 1, -1, -1):
                 following = self._following(shard, rows) if further else []
-                outgoing = [_outgoing(row) for row in following]
+                dispatch = self._prepare(following)
                 pairs = self._pairs(rows, receipts)
                 # Sent only when all of the last are accounted for, and marked meanwhile.
-                receipts = self._begin(outgoing)
+                receipts = self._send(dispatch)
                 self._mark(pairs)
                 carried += pairs
                 rows = following
@@ -160,11 +161,18 @@ class Relay:
         is_full = len(rows) == self.batch_size
         return self._claim(shard, after=rows[-1].pk) if is_full else []
 
-    def _begin(self, outgoing: Sequence[Outgoing]) -> Receipts:
-        if outgoing:
-            sys.audit("eventbus.relay.claimed")
+    def _prepare(self, rows: Sequence[OutboxEvent]) -> Dispatch:
+        if not rows:
+            return lambda: list
+        sys.audit("eventbus.relay.claimed")
         try:
-            return self.publisher.begin(outgoing)
+            return self.publisher.prepare([_outgoing(row) for row in rows])
+        except BrokerUnavailable as error:
+            return partial(_raise, error)
+
+    def _send(self, dispatch: Dispatch) -> Receipts:
+        try:
+            return dispatch()
         except BrokerUnavailable as error:
             # Told when its receipts are asked for: the last batch is not marked yet.
             return partial(_raise, error)
@@ -181,7 +189,7 @@ class Relay:
         if not self._notice_turn(leases.take(self.holder, conf.lease)):
             return [], None
         rows = list(self.rows.ready(shard)[: self.batch_size])
-        pairs = self._pairs(rows, self._begin([_outgoing(row) for row in rows]))
+        pairs = self._pairs(rows, self._send(self._prepare(rows)))
         with transaction.atomic(using=self.using):
             self._mark(pairs)
         return pairs, None

@@ -35,9 +35,12 @@ class ScriptedPublisher:
     def open(self):
         pass
 
-    def begin(self, batch):
-        receipts = self.publish(batch) if batch else []
-        return lambda: receipts
+    def prepare(self, batch):
+        def send():
+            receipts = self.publish(batch)
+            return lambda: receipts
+
+        return send
 
     def publish(self, batch):
         self.batches.append(len(batch))
@@ -134,19 +137,18 @@ def test_a_batch_is_not_sent_before_the_last_one_is_accounted_for(db):
     story = []
 
     class TellingPublisher(ScriptedPublisher):
-        def begin(self, batch):
-            story.append(f"sent {len(batch)}")
-            receipts = super().begin(batch)
+        def prepare(self, batch):
+            story.append(f"prepared {len(batch)}")
+            return lambda: self.telling(super(TellingPublisher, self).prepare(batch)())
 
-            def tell():
-                story.append("accounted")
-                return receipts()
-
-            return tell
+        def telling(self, receipts):
+            story.append("sent")
+            return lambda: [story.append("accounted"), *receipts()][1:]
 
     Relay(TellingPublisher(), "default", batch_size=2).relay_once()
 
-    assert story[:4] == ["sent 2", "accounted", "sent 2", "accounted"]
+    once = ["prepared 2", "sent"]
+    assert story == [*once, "prepared 2", "accounted", "sent", "accounted"]
 
 
 def test_a_row_that_was_claimed_loads_what_it_was_read_without(db):

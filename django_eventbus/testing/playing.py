@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from django_eventbus.messages import NOT_BEFORE
 from django_eventbus.models import InboxRecord, OutboxEvent
 from django_eventbus.transports.contract import (
+    Dispatch,
     Outgoing,
     Publisher,
     Receipt,
-    Receipts,
     ToQueue,
     ToTier,
 )
@@ -36,9 +36,9 @@ class HastyPublisher:
         """Connect."""
         self._publisher.open()
 
-    def begin(self, batch: Sequence[Outgoing]) -> Receipts:
-        """Send all of *batch*, no part of it later than the rest."""
-        return self._publisher.begin([_without_delay(each) for each in batch])
+    def prepare(self, batch: Sequence[Outgoing]) -> Dispatch:
+        """Make all of *batch* ready to be sent, no part of it later than the rest."""
+        return self._publisher.prepare([_without_delay(each) for each in batch])
 
     def publish(self, batch: Sequence[Outgoing]) -> Sequence[Receipt]:
         """Send all of *batch*, and wait for its confirms."""

@@ -118,13 +118,12 @@ class Published:
 
 #: Waits for the confirms of a batch: see Publisher.publish() for what it returns and raises.
 Receipts = Callable[[], Sequence[Receipt]]
+#: Sends a batch that is ready to go, without waiting for its confirms. To be called once.
+Dispatch = Callable[[], Receipts]
 
 
 class Publisher(Protocol):
     """Sends with confirms. May be used from any thread."""
-
-    def begin(self, batch: Sequence[Outgoing]) -> Receipts:
-        """Send all of *batch* without waiting for its confirms."""
 
     def open(self) -> None:
         """
@@ -132,6 +131,9 @@ class Publisher(Protocol):
 
         Raise BrokerUnavailable if there is no connection to be had, or it takes no messages now.
         """
+
+    def prepare(self, batch: Sequence[Outgoing]) -> Dispatch:
+        """Make all of *batch* ready to be sent, as far as that can be done beforehand."""
 
     def publish(self, batch: Sequence[Outgoing]) -> Sequence[Receipt]:
         """

@@ -15,6 +15,7 @@ from django_eventbus.outages import proven
 from django_eventbus.patterns import matches
 from django_eventbus.transports.contract import (
     Confirmed,
+    Dispatch,
     Outgoing,
     Receipt,
     Receipts,
@@ -42,9 +43,12 @@ class DatabasePublisher:
     def open(self) -> None:
         """Nothing to open: connections belong to Django."""
 
-    def begin(self, batch: Sequence[Outgoing]) -> Receipts:
-        receipts = self.publish(batch)
-        return lambda: receipts
+    def prepare(self, batch: Sequence[Outgoing]) -> Dispatch:
+        def send() -> Receipts:
+            receipts = self.publish(batch)
+            return lambda: receipts
+
+        return send
 
     def publish(self, batch: Sequence[Outgoing]) -> Sequence[Receipt]:
         with proven(self.using), transaction.atomic(using=self.using):

@@ -1,4 +1,4 @@
-"""Messages to AMQP properties and back. What cannot be read is kept, never raised in the loop."""
+"""AMQP properties to messages. What cannot be read is kept, never raised in the loop."""
 
 from __future__ import annotations
 
@@ -7,17 +7,12 @@ import struct
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
-import pika
 from pika import spec
 
-from django_eventbus.messages import UNREADABLE, Message, moment, storable
+from django_eventbus.messages import UNREADABLE, Message, moment
 
-#: What the frame around the properties takes.
-_FRAME_OVERHEAD = 64
-_SHORT = 255
 #: In the year 5138: a timestamp after it is one in milliseconds.
 _LAST_SECOND = 100_000_000_000
 _TEXTS = ("message_id", "type", "content_type", "app_id", "correlation_id")
@@ -84,56 +79,6 @@ def _without_headers(raw: bytes) -> bytes:
 
 
 spec.props[spec.BasicProperties.INDEX] = GuardedProperties
-
-
-class EncodedProperties(spec.BasicProperties):
-    """Properties that are encoded once: to be measured before they are sent, and then to be sent."""
-
-    def encode(self) -> list[bytes]:
-        if not hasattr(self, "_encoded"):
-            self._encoded: list[bytes] = super().encode()
-        # A copy: pika puts the frame's head in front of it, and a replay would have two.
-        return list(self._encoded)
-
-
-def properties_of(message: Message) -> EncodedProperties:
-    """Return the AMQP properties of *message*."""
-    return EncodedProperties(
-        message_id=message.id,
-        type=message.type or None,
-        app_id=message.source or None,
-        content_type=message.content_type or None,
-        correlation_id=message.correlation_id or None,
-        reply_to=message.reply_to or None,
-        timestamp=int(message.sent_at.timestamp()) if message.sent_at else None,
-        delivery_mode=pika.DeliveryMode.Persistent,
-        headers=dict(message.headers),
-    )
-
-
-def problem_with(properties: pika.BasicProperties, frame_max: int) -> str:
-    """Say why *properties* cannot be sent, or return ""; the broker would drop the connection."""
-    try:
-        size = sum(map(len, properties.encode()))
-    except Exception as error:
-        return (
-            f"its properties cannot be encoded: {type(error).__name__}: {storable(str(error), 200)}"
-        )
-    if size + _FRAME_OVERHEAD > frame_max:
-        return f"its properties and headers have {size} bytes; the broker takes {frame_max}"
-    return ""
-
-
-@lru_cache(maxsize=1024)
-def name_problem(exchange: str, routing_key: str) -> str:
-    """Say why nothing can be sent to this place, or return ""."""
-    for what, name in (("exchange", exchange), ("routing key", routing_key)):
-        try:
-            if len(name.encode()) > _SHORT:
-                return f"its {what} has more than {_SHORT} bytes"
-        except UnicodeEncodeError:
-            return f"its {what} is not Unicode"
-    return ""
 
 
 def message_of(method: spec.Basic.Deliver, properties: Any, body: bytes) -> Message:

@@ -9,30 +9,34 @@ _METHOD, _HEADER, _BODY = 1, 2, 3
 _BASIC, _PUBLISH, _MANDATORY = 60, 40, 1
 _END = b"\xce"
 _HEAD = struct.Struct(">BHI")
-_CONTENT = struct.Struct(">HHQ")
+#: The head of the header frame, and what comes before the properties there.
+_CONTENT = struct.Struct(">BHIHHQ")
+_BEFORE_PROPERTIES = _CONTENT.size - _HEAD.size
 #: What a frame has beside its payload.
 _AROUND = _HEAD.size + len(_END)
 
 
 @lru_cache(maxsize=1024)
-def publish_method(exchange: str, routing_key: str) -> bytes:
-    """Return the payload of a mandatory basic.publish."""
+def method_frame(channel: int, exchange: str, routing_key: str) -> bytes:
+    """Return the frame of a mandatory basic.publish."""
     names = b"".join(
         bytes([len(name)]) + name for name in (exchange.encode(), routing_key.encode())
     )
-    return struct.pack(">HHH", _BASIC, _PUBLISH, 0) + names + bytes([_MANDATORY])
+    method = struct.pack(">HHH", _BASIC, _PUBLISH, 0) + names + bytes([_MANDATORY])
+    return _HEAD.pack(_METHOD, channel, len(method)) + method + _END
 
 
 def publish_frames(
     channel: int, method: bytes, properties: bytes, body: bytes, frame_max: int
 ) -> bytes:
-    """Return everything that publishing *body* writes to the socket."""
-    content = _CONTENT.pack(_BASIC, 0, len(body)) + properties
-    frames = [
-        _HEAD.pack(_METHOD, channel, len(method)), method, _END,
-        _HEAD.pack(_HEADER, channel, len(content)), content, _END,
-    ]  # fmt: skip
+    """Return everything that publishing *body* writes to the socket, its *method* frame first."""
+    size = _BEFORE_PROPERTIES + len(properties)
+    head = _CONTENT.pack(_HEADER, channel, size, _BASIC, 0, len(body))
     most = frame_max - _AROUND
+    if 0 < len(body) <= most:
+        frame = _HEAD.pack(_BODY, channel, len(body))
+        return b"".join((method, head, properties, _END, frame, body, _END))
+    frames = [method, head, properties, _END]
     for start in range(0, len(body), most):
         piece = body[start : start + most]
         frames += [_HEAD.pack(_BODY, channel, len(piece)), piece, _END]

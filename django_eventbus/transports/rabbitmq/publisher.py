@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from itertools import takewhile
 from typing import Any
 
@@ -16,6 +17,7 @@ from django_eventbus.conf import conf
 from django_eventbus.exceptions import BrokerUnavailable
 from django_eventbus.transports.contract import (
     Confirmed,
+    Dispatch,
     Outgoing,
     Receipt,
     Receipts,
@@ -24,18 +26,13 @@ from django_eventbus.transports.contract import (
     Unroutable,
 )
 from django_eventbus.transports.rabbitmq.connection import BrokerConnection
-from django_eventbus.transports.rabbitmq.encoding import (
-    name_problem,
-    problem_with,
-    properties_of,
-)
 from django_eventbus.transports.rabbitmq.parameters import BrokerAddress
-from django_eventbus.transports.rabbitmq.parcels import Batch, Parcel, identity_of
-from django_eventbus.transports.rabbitmq.topology import missed_tiers, reply_problem, target_of
+from django_eventbus.transports.rabbitmq.parcels import Batch, Parcel, identity_of, parcel_of
+from django_eventbus.transports.rabbitmq.topology import missed_tiers
 from django_eventbus.transports.rabbitmq.versions import CurrentVersions
 
 _NOT_FOUND = 404
-_PORTION = 100
+_CONFIRMED = Confirmed()
 
 
 class RabbitmqPublisher:
@@ -55,7 +52,7 @@ class RabbitmqPublisher:
         self._line: ConfirmingLine | None = None
 
     def open(self) -> None:
-        self._open_line().connection.raise_if_blocked()
+        self._usable_line()
 
     def publish(self, batch: Sequence[Outgoing]) -> Sequence[Receipt]:
         receipts = self._publish(batch)
@@ -68,17 +65,24 @@ class RabbitmqPublisher:
         return receipts
 
     def _publish(self, batch: Sequence[Outgoing]) -> list[Receipt]:
-        return list(self.begin(batch)())
+        return list(self.prepare(batch)()())
 
-    def begin(self, batch: Sequence[Outgoing]) -> Receipts:
+    def prepare(self, batch: Sequence[Outgoing]) -> Dispatch:
         if not batch:
-            return list
-        line = self._open_line()
-        line.connection.raise_if_blocked()
-        waiting = Batch(receipts=[None] * len(batch), open=len(batch))
+            return lambda: list
+        line, versions = self._usable_line(), self._versions
+        waiting = Batch(len(batch))
+        parcels = [
+            parcel_of(waiting, index, each.message, versions.address(each.address, line.connection))
+            for index, each in enumerate(batch)
+        ]
+        return partial(self._begin, waiting, parcels)
+
+    def _begin(self, waiting: Batch, parcels: Sequence[Parcel]) -> Receipts:
+        line = self._usable_line()
         with ExitStack() as stack:
             stack.enter_context(line.connection.telling(waiting.fail))
-            self._send(line, waiting, batch)
+            line.send(parcels)
             kept = stack.pop_all()
 
         def receipts() -> Sequence[Receipt]:
@@ -87,7 +91,7 @@ class RabbitmqPublisher:
 
         return receipts
 
-    def _receipts(self, line: ConfirmingLine, waiting: Batch) -> list[Receipt]:
+    def _receipts(self, line: ConfirmingLine, waiting: Batch) -> Sequence[Receipt]:
         if not waiting.done.wait(conf.confirm_timeout):
             # Not closed politely: whoever does not confirm may not answer that either.
             words = f"{self.address.words} did not confirm in time."
@@ -95,27 +99,17 @@ class RabbitmqPublisher:
             line.connection.drop()
         if waiting.error:
             raise waiting.error
-        receipts = [receipt for receipt in waiting.receipts if receipt is not None]
+        receipts = waiting.all_receipts()
         if all(isinstance(receipt, Refused) for receipt in receipts):
             # A node that has lost touch with its queues refuses everything, for as long as one
             # stays with it: the next try goes to whichever host answers first.
             line.connection.close()
         return receipts
 
-    def _send(self, line: ConfirmingLine, waiting: Batch, batch: Sequence[Outgoing]) -> None:
-        # In portions: the broker works on one while the next is encoded.
-        for start in range(0, len(batch), _PORTION):
-            portion = range(start, min(start + _PORTION, len(batch)))
-            line.send([self._parcel(line, waiting, each, batch[each]) for each in portion])
-
-    def _parcel(self, line: ConfirmingLine, batch: Batch, index: int, outgoing: Outgoing) -> Parcel:
-        properties = properties_of(outgoing.message)
-        problem = problem_with(properties, line.connection.frame_max)
-        address = self._versions.address(outgoing.address, line.connection)
-        exchange, routing_key = target_of(address)
-        problem = problem or name_problem(exchange, routing_key) or reply_problem(address)
-        body = outgoing.message.body
-        return Parcel(batch, index, exchange, routing_key, properties, body, problem)
+    def _usable_line(self) -> ConfirmingLine:
+        line = self._open_line()
+        line.connection.raise_if_blocked()
+        return line
 
     def _open_line(self) -> ConfirmingLine:
         with self._lock:
@@ -175,7 +169,8 @@ class ConfirmingLine:
         if not (self._waiting and self._can_send()):
             return
         with self.connection.gathering():
-            while self._can_send() and self._waiting and len(self._sent) < window:
+            # Asked once: nothing that could close the channel runs before the loop ends.
+            while self._waiting and len(self._sent) < window:
                 self._send_one(self._waiting.popleft())
 
     def _can_send(self) -> bool:
@@ -184,12 +179,11 @@ class ConfirmingLine:
     def _send_one(self, parcel: Parcel) -> None:
         if not parcel.is_awaited:
             return
-        if parcel.problem:
-            parcel.settle(Rejected(reason=parcel.problem))
+        frame_max = self.connection.frame_max
+        if problem := parcel.problem_with(frame_max):
+            parcel.settle(Rejected(reason=problem))
             return
-        self.connection.write(
-            parcel.frames(self._channel.channel_number, self.connection.frame_max)
-        )
+        self.connection.write(parcel.frames(self._channel.channel_number, frame_max))
         self._sent[self._next_tag] = parcel
         self._next_tag += 1
 
@@ -210,7 +204,7 @@ class ConfirmingLine:
         if not is_ack:
             parcel.settle(Refused(reason="a queue is full or cannot take it now"))
         else:
-            parcel.settle(Unroutable() if parcel.is_returned else Confirmed())
+            parcel.settle(Unroutable() if parcel.is_returned else _CONFIRMED)
 
     def _on_returned(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
         # The return comes before its confirm.

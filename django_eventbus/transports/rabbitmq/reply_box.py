@@ -10,8 +10,9 @@ from django_eventbus.exceptions import BrokerRefused
 from django_eventbus.messages import Message
 from django_eventbus.transports.contract import Confirmed, Receipt, Refused, ToExchange, Unroutable
 from django_eventbus.transports.rabbitmq.connection import BrokerConnection
-from django_eventbus.transports.rabbitmq.encoding import message_of, properties_of
+from django_eventbus.transports.rabbitmq.encoding import message_of
 from django_eventbus.transports.rabbitmq.parameters import BrokerAddress
+from django_eventbus.transports.rabbitmq.properties import properties_of
 from django_eventbus.transports.rabbitmq.topology import DIRECT_REPLY
 
 Answer = Callable[[Any], None]

@@ -13,8 +13,8 @@ from django_eventbus.exceptions import BrokerRefused
 from django_eventbus.naming import placeholders
 from django_eventbus.transports.contract import Address, ToExchange, ToReply
 from django_eventbus.transports.rabbitmq.connection import BrokerConnection
-from django_eventbus.transports.rabbitmq.encoding import name_problem
 from django_eventbus.transports.rabbitmq.inquiry import Inquiry
+from django_eventbus.transports.rabbitmq.properties import name_problem
 from django_eventbus.transports.rabbitmq.topology import Exchange, dead_letter_queue, retry_exchange
 
 #: Seconds after which a process looks again which version of a queue is current.
