@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -33,6 +34,7 @@ def needs(status: Status) -> list[Need]:
     return [
         *_about_outages(status),
         *_about_the_outbox(status),
+        *_about_plans(status),
         *_about_dead_letters(status),
         *(need for queue in status.queues for need in _about_queue(queue)),
     ]
@@ -48,7 +50,9 @@ def verdict(found: list[Need]) -> str:
 
 def number(count: int) -> str:
     """Write a count that was not counted further than to MOST."""
-    return f"{count:,}" if count <= MOST else f"{MOST:,}+"
+    if count > MOST:
+        return f"{number_format(MOST, force_grouping=True)}+"
+    return number_format(count, force_grouping=True)
 
 
 def _about_outages(status: Status) -> Iterator[Need]:
@@ -77,19 +81,39 @@ def _about_the_outbox(status: Status) -> Iterator[Need]:
             words = _("No relay runs: %(count)s wait in the outbox, the oldest for %(age)s.")
         yield Need(code="lag", words=words % values, about={"state": "ready"})
     if outbox.unroutable:
-        words = _("%(count)s events found no queue that takes them.")
+        words = ngettext(
+            "%(count)s event found no queue that takes it.",
+            "%(count)s events found no queue that takes them.",
+            outbox.unroutable,
+        )
         values = {"count": number(outbox.unroutable)}
         yield Need(code="unroutable", words=words % values, about={"state": "unroutable"})
     if outbox.failed:
-        words = _("%(count)s events were refused by the broker.")
+        words = ngettext(
+            "%(count)s event was refused by the broker.",
+            "%(count)s events were refused by the broker.",
+            outbox.failed,
+        )
         values = {"count": number(outbox.failed)}
         yield Need(code="failed", words=words % values, about={"state": "failed"})
+
+
+def _about_plans(status: Status) -> Iterator[Need]:
+    for plan in status.plans:
+        if plan.state == "paused":
+            words = _("Re-drive plan %(id)d is paused: %(note)s")
+            values = {"id": plan.id, "note": plan.note}
+            yield Need(code="paused", words=words % values, about={"plan": plan.id})
 
 
 def _about_dead_letters(status: Status) -> Iterator[Need]:
     letters = status.dead_letters
     if letters.open:
-        words = _("%(count)s dead letters wait for a person, %(new)s of them new within the hour.")
+        words = ngettext(
+            "%(count)s dead letter waits for a person (%(new)s new within the hour).",
+            "%(count)s dead letters wait for a person (%(new)s new within the hour).",
+            letters.open,
+        )
         values = {"count": number(letters.open), "new": number(letters.new_in_hour)}
         yield Need(code="dead_letters", words=words % values)
 
@@ -107,6 +131,10 @@ def _about_queue(queue: QueueFigures) -> Iterator[Need]:
         words = _("Nothing consumes %(queue)s: start consume_events.")
         yield Need(code="unconsumed", words=words % {"queue": queue.name}, about=about)
     if queue.dlq_messages and not queue.is_collected:
-        words = _("%(count)s messages lie in %(dlq)s, which nobody collects.")
+        words = ngettext(
+            "%(count)s message lies in %(dlq)s, which nobody collects.",
+            "%(count)s messages lie in %(dlq)s, which nobody collects.",
+            queue.dlq_messages,
+        )
         values = {"count": number(queue.dlq_messages), "dlq": queue.dlq}
         yield Need(code="dlq", words=words % values, about=about)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,8 +11,18 @@ from django.db import DEFAULT_DB_ALIAS
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from django_eventbus.models import DeadLetter, Outage, OutboxEvent, Queue, Throughput, Worker
+from django_eventbus.models import (
+    DeadLetter,
+    Outage,
+    OutboxEvent,
+    PlannedRedrive,
+    Queue,
+    RedrivePlan,
+    Throughput,
+    Worker,
+)
 from django_eventbus.models.throughput import COUNTED
+from django_eventbus.plans import progress
 from django_eventbus.subscriptions import registry
 
 #: Rows are counted up to here: more would take long, and tell a person nothing else.
@@ -22,6 +32,7 @@ _QUARTER = timedelta(minutes=15)
 #: What was measured longer ago is not known any more.
 _STALE = timedelta(minutes=1)
 _OUTAGES = 10
+_PLANS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +125,18 @@ class OutageFigures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlanFigures:
+    """A re-drive plan that is under way."""
+
+    id: int
+    state: str
+    by: str
+    note: str
+    total: int
+    settled: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """Everything that one look at the bus should tell."""
 
@@ -123,6 +146,7 @@ class Status:
     queues: tuple[QueueFigures, ...] = ()
     workers: tuple[WorkerFigures, ...] = ()
     outages: tuple[OutageFigures, ...] = ()
+    plans: tuple[PlanFigures, ...] = ()
     #: By the minute, and by the quarter of an hour.
     hour: tuple[Span, ...] = ()
     day: tuple[Span, ...] = ()
@@ -145,6 +169,7 @@ def look(now: datetime | None = None) -> Status:
         queues=_queues(registry.queues(), workers, now),
         workers=workers,
         outages=_outages(workers, now),
+        plans=tuple(plan for using in databases for plan in _plans(using)),
         hour=spans(minutes, until=now, step=timedelta(minutes=1), count=60),
         day=spans(minutes, until=now, step=_QUARTER, count=96),
     )
@@ -266,6 +291,21 @@ def _outages(workers: Sequence[WorkerFigures], now: datetime) -> tuple[OutageFig
         )
         for row in rows.order_by("-began_at")[:_OUTAGES]
     )
+
+
+def _plans(using: str) -> Iterator[PlanFigures]:
+    for plan in RedrivePlan.objects.using(using).under_way().order_by("-id")[:_PLANS]:
+        counts = progress(plan)
+        unsettled = counts[PlannedRedrive.State.PENDING] + counts[PlannedRedrive.State.SENT]
+        total = sum(counts.values())
+        yield PlanFigures(
+            id=plan.pk,
+            state=plan.state,
+            by=plan.created_by,
+            note=plan.note,
+            total=total,
+            settled=total - unsettled,
+        )
 
 
 def spans(

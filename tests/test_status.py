@@ -22,6 +22,7 @@ from django_eventbus.status import (
     MOST,
     DeadLetterFigures,
     OutboxFigures,
+    PlanFigures,
     QueueFigures,
     Status,
     WorkerFigures,
@@ -50,6 +51,7 @@ CALM_QUEUE = QueueFigures(
 RELAY = WorkerFigures(
     id="1", kind="relay", host="a", pid=1, version="", started_at=NOW, seen_at=NOW
 )
+PLAN = PlanFigures(id=1, state="running", by="ada", note="", total=9, settled=3)
 CALM = Status(
     at=NOW,
     outbox=CALM_OUTBOX,
@@ -92,6 +94,8 @@ def late(**changes) -> Status:
         (worker(is_live=False), []),
         (worker(outage="connection", outage_since=NOW - MINUTE), ["outage"]),
         (worker(outage="connection", outage_since=NOW - MINUTE, is_live=False), []),
+        (replace(CALM, plans=(PLAN,)), []),
+        (replace(CALM, plans=(replace(PLAN, state="paused"),)), ["paused"]),
         (queue(consumers=0), ["unconsumed"]),
         (queue(messages=None, is_measured=False), ["missing"]),
         (queue(trouble="The broker does not answer.", is_measured=False), ["trouble"]),
@@ -125,7 +129,7 @@ def test_each_need_says_how_much_and_for_how_long():
 
     assert lag.words == "No relay runs: 5 wait in the outbox, the oldest for 3m."
     assert waiting.words == "1 worker has waited for a server for 3h (database)."
-    assert many.words == ("10,000+ dead letters wait for a person, 12 of them new within the hour.")
+    assert many.words == "10,000+ dead letters wait for a person (12 new within the hour)."
     assert number(MOST) == "10,000"
 
 
@@ -232,7 +236,7 @@ def test_the_figures_come_as_json_and_as_text(no_subscriptions):
     assert [each["code"] for each in facts["needs"]] == ["dead_letters", "unconsumed"]
     assert facts["dead_letters"]["open"] == 1
     assert len(facts["hour"]) == 60
-    assert said.startswith("2 things need doing:\n- 1 dead letters wait for a person")
+    assert said.startswith("2 things need doing:\n- 1 dead letter waits for a person")
     for part in (conf.queue("billing"), "a-host", "4711", "working", "Last hour: 0 published"):
         assert part in said
 

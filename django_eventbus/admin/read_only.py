@@ -23,16 +23,30 @@ else:
     _ModelAdmin = admin.ModelAdmin
 
 
-class ReadOnlyAdmin(_ModelAdmin):
+class PlainReadOnlyAdmin(_ModelAdmin):
     """Lists and pages without add, change and delete."""
 
-    #: Columns that may be large: read on the page of one row, where it shows them.
-    deferred: ClassVar[tuple[str, ...]] = ()
     show_full_result_count = False
     list_per_page = 50
 
     class Media:
         css = {"all": ["eventbus/admin.css"]}
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+
+class ReadOnlyAdmin(PlainReadOnlyAdmin):
+    """Lists and pages of what is known of messages."""
+
+    #: Columns that may be large: read on the page of one row, where it shows them.
+    deferred: ClassVar[tuple[str, ...]] = ()
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return super().get_queryset(request).defer(*self.deferred)
@@ -44,15 +58,6 @@ class ReadOnlyAdmin(_ModelAdmin):
         context["attempts"] = attempts_of(row)
         context["elsewhere"] = elsewhere(request, self.admin_site, row)
         return super().render_change_form(request, context, *args, **kwargs)
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
 
 
 class ValuesFilter(admin.SimpleListFilter):

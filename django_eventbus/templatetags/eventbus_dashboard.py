@@ -1,0 +1,25 @@
+"""The dashboard, for the template of the app's index."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import template
+from django.template.context import RequestContext
+from django.utils.formats import number_format
+
+from django_eventbus.admin.dashboard import dashboard_of
+
+register = template.Library()
+
+
+@register.filter
+def eventbus_number(count: int | None) -> str:
+    """Write a count in the reader's way; "-" if it is not known."""
+    return "-" if count is None else number_format(count, force_grouping=True)
+
+
+@register.inclusion_tag("admin/eventbus/dashboard.html", takes_context=True)
+def eventbus_dashboard(context: RequestContext) -> dict[str, Any]:
+    """Render the dashboard, as far as the user may see it."""
+    return dashboard_of(context.request)

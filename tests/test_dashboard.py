@@ -1,0 +1,146 @@
+"""The dashboard: what it shows to whom, and that it stays cheap."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from django_eventbus import subscribe
+from django_eventbus.admin.plots import HEIGHT, path_of
+from django_eventbus.conf import conf
+from django_eventbus.models import Outage, OutboxEvent, Queue, Worker
+
+pytestmark = pytest.mark.django_db
+
+DASHBOARD = "/admin/eventbus/"
+SCRIPT = "<script>alert(1)</script>"
+
+
+def user_with(*rights: str) -> Client:
+    user = User.objects.create_user("ada", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=rights))
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def page(client: Client, path: str = DASHBOARD) -> str:
+    response = client.get(path)
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+@pytest.fixture
+def unroutable() -> OutboxEvent:
+    return OutboxEvent.objects.create(state="unroutable", type="a.b", body=b"{}")
+
+
+def test_the_first_line_leads_to_where_it_is_done(admin_client, no_subscriptions, unroutable):
+    found = page(admin_client)
+
+    assert "1 thing needs doing:" in found
+    link = "/admin/eventbus/outboxevent/?state__exact=unroutable"
+    assert f'<a href="{link}">1 event found no queue that takes it.</a>' in found
+
+
+def test_the_admin_s_index_leads_to_the_dashboard(admin_client):
+    assert f'href="{DASHBOARD}"' in page(admin_client, "/admin/")
+
+
+def test_whoever_may_not_see_the_dashboard_is_told_why(no_subscriptions, unroutable):
+    found = page(user_with("view_outboxevent"))
+
+    assert "You need the permission eventbus.view_worker." in found
+    assert "needs doing" not in found
+
+
+def test_nothing_links_to_a_page_that_the_user_may_not_see(no_subscriptions, unroutable):
+    found = page(user_with("view_worker"))
+
+    assert "1 event found no queue that takes it." in found
+    assert "/admin/eventbus/outboxevent/" not in found
+
+
+def test_a_stranger_is_asked_to_log_in():
+    assert Client().get(DASHBOARD).status_code == 302
+
+
+def test_what_strangers_wrote_stays_text(admin_client, no_subscriptions):
+    subscribe("order.*", queue="billing")(print)
+    Worker.objects.create(kind="relay", host=SCRIPT, pid=1, version=SCRIPT, outage=SCRIPT[:20])
+    Outage.objects.create(worker_id=Worker.objects.get().pk, host=SCRIPT, kind="x",
+                          part=SCRIPT, began_at=timezone.now())  # fmt: skip
+    Queue.objects.create(name=conf.queue("billing"), trouble=SCRIPT)
+
+    for path in (DASHBOARD, f"{DASHBOARD}worker/", f"{DASHBOARD}outage/"):
+        assert SCRIPT not in page(admin_client, path)
+
+
+def test_a_silent_worker_and_an_outage_without_an_end_are_told_apart(admin_client):
+    now = timezone.now()
+    live = Worker.objects.create(kind="both", host="a", pid=1)
+    gone = Worker.objects.create(kind="relay", host="b", pid=2, seen_at=now - timedelta(minutes=9))
+    for each in (live, gone):
+        Outage.objects.create(worker_id=each.pk, kind="database", part="relay", began_at=now)
+
+    found = page(admin_client)
+
+    assert "not heard of for 9m" in found
+    assert "it lasts" in found
+    assert "its end was not seen" in found
+
+
+def test_workers_and_outages_have_lists_and_pages_that_change_nothing(admin_client):
+    worker = Worker.objects.create(
+        kind="both", host="a-host", pid=17, outage="blocked", outage_since=timezone.now()
+    )
+    Worker.objects.create(kind="relay", host="b", pid=1, is_stopping=True)
+    Worker.objects.create(kind="relay", host="c", pid=2, seen_at=timezone.now() - timedelta(1))
+    outage = Outage.objects.create(worker_id=worker.pk, kind="database", began_at=timezone.now())
+
+    listed = page(admin_client, f"{DASHBOARD}worker/")
+
+    for words in ("17 on a-host", "waits for a server", "finishes its work", "not heard of"):
+        assert words in listed
+    for path in (f"worker/{worker.pk}/change/", "outage/", f"outage/{outage.pk}/change/"):
+        assert page(admin_client, DASHBOARD + path)
+        assert admin_client.post(DASHBOARD + path, {"kind": "x"}).status_code in (200, 403)
+    assert Worker.objects.get(pk=worker.pk).kind == "both"
+
+
+def test_the_dashboard_takes_the_same_few_queries_however_much_there_is(
+    admin_client, no_subscriptions
+):
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            page(admin_client)
+        return len(captured)
+
+    page(admin_client)
+    before = queries()
+    for number in range(30):
+        OutboxEvent.objects.create(state="unroutable", type="a.b", body=b"{}")
+        Worker.objects.create(kind="relay", host="a", pid=number)
+
+    assert queries() == before
+    assert before < 30
+
+
+@pytest.mark.parametrize(
+    ("counts", "path"),
+    [
+        ([], ""),
+        ([0, 0], ""),
+        ([1], f"M0.0,{HEIGHT}V0.0H204.0V{HEIGHT}Z"),
+        ([0, 2, 1], f"M80.0,{HEIGHT}V0.0H148.0V{HEIGHT}ZM160.0,{HEIGHT}V24.0H228.0V{HEIGHT}Z"),
+        ([1000, 1], f"M0.0,{HEIGHT}V0.0H102.0V{HEIGHT}ZM120.0,{HEIGHT}V46.5H222.0V{HEIGHT}Z"),
+    ],
+)
+def test_a_plot_has_a_bar_for_each_count_and_shows_the_smallest(counts, path):
+    assert path_of(counts) == path
