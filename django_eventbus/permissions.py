@@ -34,3 +34,8 @@ def why_not(user: Any, verb: Verb, queue: str = "") -> str:
     if queue and (allows := conf.permission) and not allows(user, verb, queue):
         return _("You may not do this on the queue %(queue)s.") % {"queue": queue}
     return ""
+
+
+def hidden_from(user: Any, queue: str = "") -> tuple[str, ...]:
+    """Return the rules of what REDACT hides from *user*."""
+    return () if may(user, "see_sensitive", queue) else conf.redact

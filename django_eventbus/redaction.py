@@ -1,27 +1,14 @@
-"""What of payloads and headers is hidden, and from whom."""
+"""What of payloads and headers is hidden by rules. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
-from django_eventbus.conf import conf
 from django_eventbus.messages import DEEPEST
 
 HIDDEN = "[redacted]"
-PERMISSION = "eventbus.see_sensitive_deadletter"
 Rule = tuple[str, ...]
-
-
-class Viewer(Protocol):
-    """A user of Django's, as far as this asks."""
-
-    def has_perm(self, perm: str) -> bool: ...
-
-
-def rules_for(user: Viewer) -> tuple[str, ...]:
-    """Return what REDACT hides from *user*."""
-    return () if user.has_perm(PERMISSION) else conf.redact
 
 
 def redacted(value: Any, root: str, rules: Iterable[str]) -> Any:
@@ -31,6 +18,14 @@ def redacted(value: Any, root: str, rules: Iterable[str]) -> Any:
     A rule is a key, wherever it stands, or a path from the root, such as "payload.card.number".
     """
     return _hidden(value, (root,), frozenset(_steps(rule) for rule in rules))
+
+
+def is_hidden(path: Iterable[str], root: str, rules: Iterable[str]) -> bool:
+    """Whether *rules* hide what is at *path*, or something that it is in."""
+    value: Any = None
+    for step in reversed(tuple(path)):
+        value = {step: value}
+    return bool(redacted(value, root, rules) != value)
 
 
 def _hidden(value: Any, path: Rule, rules: frozenset[Rule]) -> Any:

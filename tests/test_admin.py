@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-import threading
 import time
 from datetime import timedelta
 
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
-from django.db import connection
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -19,9 +17,8 @@ from django.utils.html import escape
 from django_eventbus import GiveUp, publish
 from django_eventbus.admin import excerpts, selections
 from django_eventbus.admin.read_only import ago
-from django_eventbus.conf import conf
 from django_eventbus.models import DeadLetter, InboxRecord, OutboxEvent
-from django_eventbus.redrive import give_up_waiting, redrive
+from django_eventbus.redrive import redrive
 from tests.shop.models import Effect
 
 LIST = "/admin/eventbus/deadletter/"
@@ -114,7 +111,7 @@ def states() -> list[str]:
 
 
 def test_each_list_shows_its_rows(admin_client, letter):
-    for path in (LIST, OUTBOX, INBOX):
+    for path in (OUTBOX, INBOX):
         response = admin_client.get(path)
 
         assert "order.placed" in text(response)
@@ -136,27 +133,6 @@ def test_a_user_without_view_permission_sees_nothing(letter):
     assert user_with("view_deadletter").get(LIST).status_code == 200
 
 
-def test_dead_letters_are_filtered_and_searched(admin_client, letter):
-    expected = {
-        "state__exact=open": 1,
-        "state__exact=healed": 0,
-        "kind__exact=failed": 1,
-        "type=order.placed": 1,
-        "type=order.shipped": 0,
-        "subscription=charge": 1,
-        "subscription=": 0,
-        "error_type=ValueError": 1,
-        "q=card": 1,
-        "q=cart": 0,
-    }
-
-    counts = {
-        query: admin_client.get(f"{LIST}?{query}").context["cl"].result_count for query in expected
-    }
-
-    assert counts == expected
-
-
 def test_a_filter_lists_no_more_values_than_a_screen_holds(admin_client, bus):
     for number in range(40):
         publish(f"kind{number}.seen", {})
@@ -168,15 +144,14 @@ def test_a_filter_lists_no_more_values_than_a_screen_holds(admin_client, bus):
 
 
 def test_a_message_is_found_by_the_start_of_its_id(admin_client, letter):
-    for path in (LIST, OUTBOX, INBOX):
+    for path in (OUTBOX, INBOX):
         response = admin_client.get(path, {"q": letter.message_id[:13]})
 
         assert response.context["cl"].result_count == 1
 
 
 def test_lists_do_not_read_bodies(admin_client, letter, django_assert_max_num_queries):
-    with django_assert_max_num_queries(30) as queries:
-        admin_client.get(LIST)
+    with django_assert_max_num_queries(20) as queries:
         admin_client.get(OUTBOX)
 
     assert not [
@@ -262,8 +237,8 @@ def test_the_outbox_list_tells_when_a_scheduled_event_is_due(admin_client, bus):
 
 
 def test_a_row_that_is_not_there_is_not_found(admin_client):
-    assert admin_client.get(f"{LIST}12345/redrive/").status_code == 404
-    assert admin_client.get(f"{LIST}abc/redrive/").status_code == 404
+    assert admin_client.get(f"{LIST}12345/discard/").status_code == 404
+    assert admin_client.get(f"{LIST}abc/discard/").status_code == 404
 
 
 def test_ages_are_told_in_words(admin_client, letter):
@@ -281,36 +256,6 @@ def test_ages_are_told_without_time_zones_too(settings):
     assert ago(None) == "-"
 
 
-# What the state says.
-
-
-def test_a_dead_letter_that_failed_again_says_in_which_round(admin_client, bus, letter):
-    redrive([letter.pk], by="ada", using="default")
-    assert "re-driving in round 1" in text(admin_client.get(LIST))
-
-    bus.drain()
-
-    assert "failed again in round 1" in text(admin_client.get(LIST))
-    assert "attempt 1 of round 1" in text(admin_client.get(INBOX))
-    assert admin_client.get(page_of(letter)).context["original"].redriven_by == "ada"
-
-
-def test_a_healed_dead_letter_says_in_which_round(admin_client, bus, charge, letter):
-    charge.error = None
-    redrive([letter.pk], by="ada", using="default")
-    bus.drain()
-
-    assert "healed in round 1" in text(admin_client.get(LIST))
-
-
-def test_an_unanswered_dead_letter_says_why(admin_client, bus, letter):
-    redrive([letter.pk], by="ada", using="default")
-    DeadLetter.objects.update(redriven_at=timezone.now() - timedelta(hours=2))
-    give_up_waiting("default")
-
-    assert "unanswered: Nothing was heard of it for 1h." in text(admin_client.get(LIST))
-
-
 # Foreign content.
 
 
@@ -322,8 +267,7 @@ def test_script_in_payload_headers_and_error_stays_text(admin_client, bus):
     assert DeadLetter.objects.count() == 2
 
     pages = [page_of(each) for each in (*DeadLetter.objects.all(), InboxRecord.objects.get())]
-    asked = choose(admin_client, "redrive", DeadLetter.objects.all())
-    for response in (asked, *(admin_client.get(path) for path in (LIST, INBOX, *pages))):
+    for response in (admin_client.get(path) for path in (LIST, INBOX, *pages)):
         assert SCRIPT not in response.content.decode()
     assert escape(SCRIPT) in admin_client.get(pages[0]).content.decode()
 
@@ -387,263 +331,29 @@ def test_many_and_long_headers_are_cut():
     assert len(shown) < 150_000
 
 
-# Re-drive.
-
-
-def test_redrive_from_the_list_heals_the_dead_letter(admin_client, bus, charge, letters):
-    charge.error = None
-
-    asked = choose(admin_client, "redrive", letters)
-    done = confirm(admin_client, asked)
-    bus.drain()
-
-    assert "3 re-driven." in text(done)
-    assert states() == ["healed"] * 3
-    assert Effect.objects.count() == 3
-    assert {each.redriven_by for each in DeadLetter.objects.all()} == {"admin"}
-
-
-def test_redrive_from_the_page_leads_back_to_it(admin_client, letter):
-    page = admin_client.get(page_of(letter))
-    tool = next(each for each in page.context["tools"] if each["name"] == "Re-drive")
-
-    done = confirm(admin_client, admin_client.get(tool["url"]))
-
-    assert done.redirect_chain[-1][0] == page_of(letter)
-    assert "1 re-driven." in text(done)
-    assert states() == ["redriving"]
-    assert done.context["tools"] == []
-
-
-def test_the_confirmation_page_tells_what_moves_and_what_does_not(admin_client, bus, letters):
-    subscribed(bus, "ship", error=GiveUp("no stock"))
-    publish("order.placed", {})
-    bus.drain()
-    redrive([letters[0].pk], by="ada", using="default")
-
-    asked = choose(admin_client, "redrive", DeadLetter.objects.all())
-
-    shown = text(asked)
-    assert "4 will be re-driven" in shown
-    assert "1 stays as it is: re-driving" in shown
-    queue = conf.queue()
-    assert f"3 charge ValueError {queue} 1 ship GiveUp {queue}" in shown
-
-
-def test_the_confirmation_page_says_when_nothing_can_move(admin_client, letter):
-    redrive([letter.pk], by="ada", using="default")
-
-    asked = choose(admin_client, "redrive", [letter])
-
-    assert "There is nothing left to do" in text(asked)
-    assert 'type="submit" class="default"' not in asked.content.decode()
-
-
-def test_a_get_moves_nothing(admin_client, letters):
-    for path in ("redrive/", "discard/", f"{letters[0].pk}/redrive/", f"{letters[0].pk}/discard/"):
-        admin_client.get(LIST + path, {"selection": f"{letters[0].pk}_0", "reason": "none"})
-    admin_client.get(LIST, {"action": "redrive", "_selected_action": letters[0].pk})
-
-    assert states() == ["open"] * 3
-    assert OutboxEvent.objects.filter(state="ready").count() == 0
-
-
-def test_a_get_without_a_selection_leads_back_to_the_list(admin_client):
-    assert admin_client.get(f"{LIST}redrive/").headers["Location"] == LIST
-
-
-def test_choosing_an_action_moves_nothing_before_it_is_confirmed(admin_client, letters):
-    choose(admin_client, "redrive", letters)
-    choose(admin_client, "discard", letters)
-
-    assert states() == ["open"] * 3
-
-
-def test_a_post_without_a_csrf_token_is_refused(admin_user, letter):
-    client = Client(enforce_csrf_checks=True)
-    client.force_login(admin_user)
-
-    response = client.post(f"{LIST}redrive/", {"selection": f"{letter.pk}_0"})
-
-    assert response.status_code == 403
-    assert states() == ["open"]
-
-
-def test_a_user_without_the_right_gets_403_from_a_hand_made_post(letter):
-    client = user_with("view_deadletter", "change_deadletter", "delete_deadletter")
-    form = {"selection": f"{letter.pk}_0", "reason": "because"}
-
-    for verb in ("redrive", "discard"):
-        assert client.post(f"{LIST}{verb}/", form).status_code == 403
-        assert client.post(f"{LIST}{letter.pk}/{verb}/", form).status_code == 403
-        assert client.get(f"{LIST}{letter.pk}/{verb}/").status_code == 403
-        choose(client, verb, [letter])
-    assert states() == ["open"]
-
-
-def test_a_user_without_the_right_is_offered_neither_action_nor_button(letter):
-    client = user_with("view_deadletter", "discard_deadletter")
-
-    choices = client.get(LIST).context["action_form"].fields["action"].choices
-    tools = client.get(page_of(letter)).context["tools"]
-
-    assert [name for name, _ in choices if name] == ["discard"]
-    assert [each["name"] for each in tools] == ["Discard"]
-
-
-def test_the_right_to_redrive_alone_does_not_show_dead_letters(letter):
-    client = user_with("redrive_deadletter")
-
-    assert client.get(f"{LIST}{letter.pk}/redrive/").status_code == 403
-
-
-def test_two_admins_redriving_the_same_rows_move_each_once(admin_client, letters):
-    first = choose(admin_client, "redrive", letters)
-    other = user_with("view_deadletter", "redrive_deadletter")
-    second = choose(other, "redrive", letters[:2])
-
-    assert "2 re-driven." in text(confirm(other, second))
-    assert "1 re-driven, 2 were no longer open." in text(confirm(admin_client, first))
-
-    assert OutboxEvent.objects.filter(state="ready").count() == 3
-    assert {each.round for each in DeadLetter.objects.all()} == {1}
-
-
-@pytest.mark.postgres
-def test_two_confirmations_at_the_same_moment_move_each_row_once(admin_client, bus, charge):
-    charge.error = GiveUp("no")
-    for number in range(20):
-        publish("order.placed", {"order_id": number})
-    bus.drain()
-    asked = choose(admin_client, "redrive", DeadLetter.objects.all())
-    start = threading.Barrier(2)
-
-    def answer() -> None:
-        client = Client()
-        client.cookies = admin_client.cookies
-        start.wait()
-        client.post(asked.context["target"], {"selection": str(asked.context["preview"].selection)})
-        connection.close()
-
-    threads = [threading.Thread(target=answer) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert set(states()) == {"redriving"}
-    assert OutboxEvent.objects.filter(state="ready").count() == 20
-    assert LogEntry.objects.count() == 20
-
-
-def test_a_dead_letter_that_failed_again_since_it_was_shown_does_not_move(
-    admin_client, bus, letter
-):
-    asked = choose(admin_client, "redrive", [letter])
-    redrive([letter.pk], by="ada", using="default")
-    bus.drain()
-    assert states() == ["open"]
-
-    assert "0 re-driven, 1 was no longer open." in text(confirm(admin_client, asked))
-    assert states() == ["open"]
-
-
-def test_select_all_takes_the_rows_of_every_page(admin_client, bus, charge):
-    charge.error = GiveUp("no")
-    for number in range(52):
-        publish("order.placed", {"order_id": number})
-    bus.drain()
-    some = DeadLetter.objects.order_by("pk")[:1]
-
-    asked = choose(admin_client, "redrive", some, select_across="1", index="0")
-    done = confirm(admin_client, asked)
-
-    assert "52 re-driven." in text(done)
-    assert set(states()) == {"redriving"}
-
-
-def test_what_arrives_after_the_selection_was_shown_does_not_move(admin_client, bus, letter):
-    asked = choose(admin_client, "redrive", [letter], select_across="1")
-    publish("order.placed", {})
-    bus.drain()
-
-    assert "1 re-driven." in text(confirm(admin_client, asked))
-    assert sorted(states()) == ["open", "redriving"]
-
-
-def test_select_all_keeps_to_the_filter_and_leads_back_to_it(admin_client, bus, letters):
-    subscribed(bus, "ship", error=GiveUp("no stock"))
-    publish("order.placed", {})
-    bus.drain()
-    filtered = f"{LIST}?subscription=ship"
-
-    asked = choose(admin_client, "redrive", letters[:1], path=filtered, select_across="1")
-    done = confirm(admin_client, asked)
-
-    assert done.redirect_chain[-1][0] == filtered
-    assert DeadLetter.objects.get(state="redriving").subscription == "ship"
-
-
-def test_more_than_one_request_can_take_is_said_and_cut(admin_client, letters, monkeypatch):
-    monkeypatch.setattr(selections, "MOST_AT_ONCE", 2)
-
-    asked = choose(admin_client, "redrive", letters)
-    done = confirm(admin_client, asked)
-
-    assert "There are 3, which is more than one request takes" in text(asked)
-    assert "2 re-driven." in text(done)
-    assert sorted(states()) == ["open", "redriving", "redriving"]
-
-
-def test_a_selection_that_is_none_is_refused(admin_client, letter):
-    for selection in ("1", "x_0", "1_0 2"):
-        response = admin_client.post(f"{LIST}redrive/", {"selection": selection})
-
-        assert response.status_code == 400
-    assert admin_client.post(f"{LIST}redrive/").headers["Location"] == LIST
-    assert states() == ["open"]
-
-
 # Discard.
 
 
-def test_discard_closes_the_dead_letter_with_its_reason(admin_client, bus, letter):
-    done = confirm(admin_client, choose(admin_client, "discard", [letter]), reason="A test order.")
+def test_discard_wants_a_reason_and_leads_back_to_the_page(admin_client, letter):
+    asked = admin_client.get(f"{LIST}{letter.pk}/discard/")
 
-    assert "1 discarded." in text(done)
+    for reason in ("", "   ", "x" * 1001):
+        assert confirm(admin_client, asked, reason=reason).context["form"].errors["reason"]
+    done = confirm(admin_client, asked, reason="A test order.")
+
+    assert done.redirect_chain[-1][0] == page_of(letter)
     assert "discarded: A test order." in text(done)
+    assert states() == ["discarded"]
     assert InboxRecord.objects.get().state == "skipped"
 
 
-def test_discard_wants_a_reason(admin_client, letters):
-    asked = choose(admin_client, "discard", letters)
+def test_discard_counts_what_was_no_longer_open(admin_client, letter):
+    asked = admin_client.get(f"{LIST}{letter.pk}/discard/")
+    redrive([letter.pk], by="ada", using="default")
 
-    for reason in ("", "   ", "x" * 1001):
-        again = confirm(admin_client, asked, reason=reason)
+    done = confirm(admin_client, asked, reason="A test order.")
 
-        assert again.context["form"].errors["reason"]
-        assert len(again.context["preview"].selection) == 3
-    assert states() == ["open"] * 3
-
-
-def test_discard_from_the_page_wants_a_reason_too(admin_client, letter):
-    asked = admin_client.get(f"{page_of(letter).removesuffix('change/')}discard/")
-
-    again = confirm(admin_client, asked)
-    done = confirm(admin_client, again, reason="A test order.")
-
-    assert again.context["form"].errors["reason"]
-    assert done.redirect_chain[-1][0] == page_of(letter)
-    assert states() == ["discarded"]
-
-
-def test_discard_counts_what_was_no_longer_open(admin_client, letters):
-    asked = choose(admin_client, "discard", letters)
-    redrive([letters[0].pk], by="ada", using="default")
-
-    done = confirm(admin_client, asked, reason="Test orders.")
-
-    assert "2 discarded, 1 was no longer open." in text(done)
+    assert "0 discarded, 1 was no longer open." in text(done)
 
 
 # Publish again.
@@ -678,45 +388,65 @@ def test_publish_again_takes_the_right_to_change(unroutable):
     assert OutboxEvent.objects.get().state == "ready"
 
 
-# The log.
+# Confirming.
 
 
-def test_every_action_is_logged(admin_client, admin_user, letters):
-    confirm(admin_client, choose(admin_client, "redrive", letters[:2]))
-    confirm(admin_client, choose(admin_client, "discard", letters), reason="A test order.")
+def test_a_get_moves_nothing_and_leads_back_to_the_list(admin_client, unroutable):
+    form = {"selection": f"{unroutable.pk}_unroutable"}
 
-    logged = LogEntry.objects.order_by("pk")
+    response = admin_client.get(f"{OUTBOX}publish_again/", form)
+    admin_client.get(f"{OUTBOX}{unroutable.pk}/publish_again/", form)
+    choose(admin_client, "publish_again", [unroutable], OUTBOX)
 
-    assert [(each.object_id, each.change_message) for each in logged] == [
-        (str(letters[0].pk), "Re-driven: round 1."),
-        (str(letters[1].pk), "Re-driven: round 1."),
-        (str(letters[2].pk), "Discarded: A test order."),
-    ]
-    assert {each.user for each in logged} == {admin_user}
+    assert response.headers["Location"] == OUTBOX
+    assert OutboxEvent.objects.get().state == "unroutable"
 
 
-def test_what_did_not_move_is_not_logged(admin_client, letter):
-    asked = choose(admin_client, "redrive", [letter])
-    redrive([letter.pk], by="ada", using="default")
+def test_a_post_without_a_csrf_token_is_refused(admin_user, unroutable):
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(admin_user)
 
-    confirm(admin_client, asked)
+    response = client.post(f"{OUTBOX}publish_again/", {"selection": f"{unroutable.pk}_unroutable"})
 
-    assert not LogEntry.objects.exists()
+    assert response.status_code == 403
+    assert OutboxEvent.objects.get().state == "unroutable"
 
 
-def test_the_history_page_tells_who_redrove_it(admin_client, letter):
-    confirm(admin_client, choose(admin_client, "redrive", [letter]))
+def test_more_than_one_request_can_take_is_said_and_cut(admin_client, bus, monkeypatch):
+    for _ in range(3):
+        publish("nobody.asked", {})
+    bus.relay()
+    monkeypatch.setattr(selections, "MOST_AT_ONCE", 2)
 
-    shown = text(admin_client.get(f"{LIST}{letter.pk}/history/"))
+    asked = choose(admin_client, "publish_again", OutboxEvent.objects.all(), OUTBOX)
+    done = confirm(admin_client, asked)
 
-    assert "admin Re-driven: round 1." in shown
+    assert "There are 3, which is more than one request takes" in text(asked)
+    assert "2 are sent again." in text(done)
+
+
+def test_a_selection_that_is_none_is_refused(admin_client, unroutable):
+    for selection in ("1", "x_0", "1_0 2"):
+        response = admin_client.post(f"{OUTBOX}publish_again/", {"selection": selection})
+
+        assert response.status_code == 400
+    assert admin_client.post(f"{OUTBOX}publish_again/").headers["Location"] == OUTBOX
+    assert OutboxEvent.objects.get().state == "unroutable"
+
+
+def test_what_is_confirmed_is_in_the_history_of_the_row(admin_client, unroutable):
+    confirm(admin_client, choose(admin_client, "publish_again", [unroutable], OUTBOX))
+
+    shown = text(admin_client.get(f"{OUTBOX}{unroutable.pk}/history/"))
+
+    assert "admin Published again." in shown
 
 
 # Pages under a strict policy.
 
 
 def test_no_page_needs_inline_script_or_style_of_ours(admin_client, letter):
-    asked = choose(admin_client, "discard", [letter])
+    asked = admin_client.get(f"{LIST}{letter.pk}/discard/")
     for response in (asked, admin_client.get(page_of(letter)), admin_client.get(LIST)):
         page = response.content.decode()
         assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", page)

@@ -485,14 +485,17 @@ from django.test import Client
 
 client = Client(SERVER_NAME="localhost")
 assert client.login(username="ada", password="tutorial")
-listed = client.get("/admin/eventbus/deadletter/").content.decode()
-assert "Re-drive dead letters" in listed
-ticked = re.findall(r'name="_selected_action" value="(\\d+)"', listed)
-choice = {"action": "redrive", "_selected_action": ticked}
-asked = client.post("/admin/eventbus/deadletter/", choice).content.decode()
-form = re.search(r'<form method="post" action="([^"]*)"(.*?)</form>', asked, re.DOTALL)
-assert 'value="Re-drive"' in form[2]
-inputs = dict(re.findall(r'<input type="hidden" name="(\\w+)" value="([^"]*)"', form[2]))
+
+groups = client.get("/admin/eventbus/deadletter/").content.decode()
+group = re.search(r'href="(/admin/eventbus/deadletter/groups/[^"]+)"', groups)[1]
+shown = client.get(group).content.decode()
+link = re.search(r'href="([^"]+)">Re-drive…</a>', shown)[1]
+dry_run = client.get(unescape(link)).content.decode()
+assert "1 would be re-driven" in dry_run
+form = re.search(r'<form method="post" action="([^"]*)"(.*?)</form>', dry_run, re.DOTALL)
+assert 'value="Start the re-drive"' in form[2]
+inputs = dict(re.findall(r'<input [^>]*name="(\\w+)" value="([^"]*)"', form[2]))
+inputs = {name: unescape(value) for name, value in inputs.items()}
 assert client.post(unescape(form[1]), inputs).status_code == 302
 """
 

@@ -5,6 +5,14 @@ from __future__ import annotations
 from django_eventbus.admin.dead_letters import DeadLetterAdmin
 from django_eventbus.admin.inbox import InboxRecordAdmin
 from django_eventbus.admin.outbox import OutboxEventAdmin
+from django_eventbus.admin.plans import RedrivePlanAdmin
 from django_eventbus.admin.workers import OutageAdmin, WorkerAdmin
 
-__all__ = ["DeadLetterAdmin", "InboxRecordAdmin", "OutageAdmin", "OutboxEventAdmin", "WorkerAdmin"]
+__all__ = [
+    "DeadLetterAdmin",
+    "InboxRecordAdmin",
+    "OutageAdmin",
+    "OutboxEventAdmin",
+    "RedrivePlanAdmin",
+    "WorkerAdmin",
+]

@@ -14,7 +14,8 @@ from django.utils.translation import gettext_lazy as _
 from django_eventbus.admin.confirmation import ConfirmingAdmin
 from django_eventbus.admin.excerpts import body_of, headers_of, text_of
 from django_eventbus.admin.lineage import lineage_of
-from django_eventbus.redaction import PERMISSION, redacted, rules_for
+from django_eventbus.permissions import hidden_from, may
+from django_eventbus.redaction import redacted
 
 MESSAGE_FIELDS = (
     "message_id", "type", "source", "sent_at", "correlation_id", "exchange", "routing_key",
@@ -38,16 +39,17 @@ class CarriedMessageAdmin(ConfirmingAdmin):
         row = super().get_object(request, object_id, from_field)
         if row is not None:
             # On the row: Django shows fields by functions that are not told who asks.
-            row.hidden = rules_for(request.user)
+            row.hidden = hidden_from(request.user, row.queue)
         return row
 
     def body_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Download the exact bytes: as a file that no browser opens as anything else."""
-        if not (self.has_view_permission(request) and request.user.has_perm(PERMISSION)):
-            raise PermissionDenied
         row = self.get_object(request, unquote(object_id))
         if row is None:
             raise Http404(f"There is no {self.opts.verbose_name} {object_id}.")
+        allowed = self.has_view_permission(request, row)
+        if not (allowed and may(request.user, "see_sensitive", row.queue)):
+            raise PermissionDenied
         return HttpResponse(
             bytes(row.body),
             content_type="application/octet-stream",
@@ -62,7 +64,7 @@ class CarriedMessageAdmin(ConfirmingAdmin):
     ) -> HttpResponse:
         row = context["original"]
         context["lineage"] = lineage_of(request, self.admin_site, row)
-        if request.user.has_perm(PERMISSION):
+        if may(request.user, "see_sensitive", row.queue):
             context["body_url"] = self._url(request, "body", row)
         return super().render_change_form(request, context, *args, **kwargs)
 

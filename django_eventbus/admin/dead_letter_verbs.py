@@ -1,4 +1,4 @@
-"""Re-drive and Discard: what a person may do about dead letters."""
+"""Discard: what a person may do about dead letters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from django.utils.translation import gettext_lazy, ngettext
 from django_eventbus.admin.confirmation import Verb
 from django_eventbus.closing import discard
 from django_eventbus.models import DeadLetter
-from django_eventbus.redrive import redrive
 
 
 class ReasonForm(forms.Form):
@@ -20,33 +19,6 @@ class ReasonForm(forms.Form):
         max_length=1000,
         widget=forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"}),
     )
-
-
-class Redrive(Verb):
-    """Send dead letters back to the subscription that failed."""
-
-    name = "redrive"
-    title = gettext_lazy("Re-drive dead letters")
-    question = gettext_lazy(
-        "Each goes back to the queue and the subscription that failed, and to no other."
-    )
-    button = gettext_lazy("Re-drive")
-    states = DeadLetter.REDRIVABLE
-    stamp = "round"
-    grouped_by = ("subscription", "error_type", "queue")
-
-    def do(self, row: DeadLetter, *, by: str, reason: str, using: str) -> bool:
-        return redrive([row.pk], by=by, using=using) == 1
-
-    def record(self, row: DeadLetter, reason: str) -> str:
-        return _("Re-driven: round %(round)d.") % {"round": row.round + 1}
-
-    def forecast(self, count: int) -> str:
-        return ngettext("%d will be re-driven", "%d will be re-driven", count) % count
-
-    def summary(self, done: int, left: int) -> str:
-        moved = ngettext("%d re-driven", "%d re-driven", done) % done
-        return _with_left(moved, left)
 
 
 class Discard(Verb):
@@ -82,4 +54,4 @@ def _with_left(moved: str, left: int) -> str:
     return f"{moved}, {words}."
 
 
-REDRIVE, DISCARD = Redrive(), Discard()
+DISCARD = Discard()

@@ -5,41 +5,30 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_eventbus.admin.carried_messages import MESSAGE_FIELDS, CarriedMessageAdmin
-from django_eventbus.admin.dead_letter_verbs import DISCARD, REDRIVE
-from django_eventbus.admin.excerpts import short, text_of, visible
-from django_eventbus.admin.read_only import (
-    ErrorTypeFilter,
-    QueueFilter,
-    SubscriptionFilter,
-    TypeFilter,
-    ago,
-)
+from django_eventbus.admin.dead_letter_list import list_view
+from django_eventbus.admin.dead_letter_verbs import DISCARD
+from django_eventbus.admin.dry_run import dry_run_view
+from django_eventbus.admin.excerpts import text_of
+from django_eventbus.admin.failure_groups import group_view, groups_view
+from django_eventbus.admin.outcomes import outcome_in_words
+from django_eventbus.admin.pages import Button, View, button, page_urls, url_of
 from django_eventbus.admin.timelines import timeline_of
 from django_eventbus.models import DeadLetter
+from django_eventbus.permissions import may
 
 
 @admin.register(DeadLetter)
 class DeadLetterAdmin(CarriedMessageAdmin):
     """Dead letters, with Re-drive and Discard."""
 
-    verbs = (REDRIVE, DISCARD)
-    actions = ("redrive", "discard")
+    verbs = (DISCARD,)
     deferred = ("body", "payload", "headers", "traceback")
-    ordering = ("-parked_at",)
-    list_display = ("type", "place", "outcome", "parked", "what_failed")
-    list_filter = (
-        "state", "kind", TypeFilter, QueueFilter, SubscriptionFilter, ErrorTypeFilter, "parked_at",
-    )  # fmt: skip
-    search_fields = (
-        "message_id__startswith", "correlation_id__exact", "type__startswith", "error__icontains",
-    )  # fmt: skip
-    search_help_text = gettext_lazy("Message id, correlation id, type, or words of the error")
     fieldsets = (
         (None, {"fields": ("outcome", "subscription", "queue", "kind", "attempts", "round")}),
         (
@@ -63,56 +52,42 @@ class DeadLetterAdmin(CarriedMessageAdmin):
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
-        context["timeline"] = timeline_of(context["original"])
+        letter = context["original"]
+        context["timeline"] = timeline_of(letter)
+        context["buttons"] = self._buttons(request, letter)
         return super().render_change_form(request, context, *args, **kwargs)
 
-    @admin.action(permissions=["redrive"], description=REDRIVE.title)
-    def redrive(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse:
-        return self.ask(REDRIVE, request, queryset)
+    def _buttons(self, request: HttpRequest, letter: DeadLetter) -> list[Button]:
+        redrive = button(
+            request.user,
+            "redrive",
+            _("Re-drive…"),
+            url_of(self, "dry_run", query=f"id={letter.pk}"),
+            queue=letter.queue,
+        )
+        return [redrive] if letter.state in DeadLetter.REDRIVABLE else []
 
-    @admin.action(permissions=["discard"], description=DISCARD.title)
-    def discard(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse:
-        return self.ask(DISCARD, request, queryset)
+    def get_urls(self) -> list[URLPattern]:
+        own: dict[str, tuple[str, View]] = {
+            "list": ("list/", list_view),
+            "group": ("groups/<str:fingerprint>/", group_view),
+            "dry_run": ("dry-run/", dry_run_view),
+        }
+        return [*page_urls(self, own), *super().get_urls()]
 
-    def has_redrive_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("eventbus.redrive_deadletter")
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        return groups_view(self, request)
+
+    def has_view_permission(self, request: HttpRequest, obj: DeadLetter | None = None) -> bool:
+        return may(request.user, "view", obj.queue if obj else "")
 
     def has_discard_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("eventbus.discard_deadletter")
-
-    @admin.display(description=gettext_lazy("subscription"), ordering="subscription")
-    def place(self, letter: DeadLetter) -> str:
-        return letter.subscription or _("none, on %(queue)s") % {"queue": letter.queue}
 
     @admin.display(description=gettext_lazy("state"), ordering="state")
     def outcome(self, letter: DeadLetter) -> str:
         return outcome_in_words(letter)
 
-    @admin.display(description=gettext_lazy("error"), ordering="error_type")
-    def what_failed(self, letter: DeadLetter) -> str:
-        return short(f"{letter.error_type}: {letter.error}")
-
-    @admin.display(description=gettext_lazy("parked"), ordering="parked_at")
-    def parked(self, letter: DeadLetter) -> str:
-        return ago(letter.parked_at)
-
     @admin.display(description=gettext_lazy("traceback"))
     def whole_traceback(self, letter: DeadLetter) -> str:
         return text_of(letter.traceback)
-
-
-def outcome_in_words(letter: DeadLetter) -> str:
-    """Say what has become of the dead letter so far."""
-    words = {"round": letter.round, "note": visible(letter.note)}
-    match letter.state:
-        case DeadLetter.State.OPEN if letter.round:
-            return _("failed again in round %(round)d") % words
-        case DeadLetter.State.REDRIVING:
-            return _("re-driving in round %(round)d") % words
-        case DeadLetter.State.UNKNOWN:
-            return _("unanswered: %(note)s") % words
-        case DeadLetter.State.DISCARDED:
-            return _("discarded: %(note)s") % words
-        case DeadLetter.State.HEALED if letter.round:
-            return _("healed in round %(round)d") % words
-    return letter.get_state_display()

@@ -29,21 +29,43 @@ def browser() -> Iterator:
 
 
 @pytest.fixture
-def page(browser, live_server, admin_client) -> Iterator:
+def page(page_for, admin_client):
     """A page of an administrator, under a strict policy; what it complains of fails the test."""
-    context = browser.new_context(base_url=live_server.url)
-    session = admin_client.cookies["sessionid"].value
-    context.add_cookies([{"name": "sessionid", "value": session, "url": live_server.url}])
-    context.route("**/admin/eventbus/**", under_policy)
-    page = context.new_page()
+    return page_for(admin_client)
+
+
+@pytest.fixture
+def page_for(browser, live_server) -> Iterator:
+    """Pages for whoever is logged in to a test client."""
+    contexts: list = []
     complaints: list[str] = []
-    page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
+
+    def opened(client, **options):
+        context = browser.new_context(base_url=live_server.url, **options)
+        contexts.append(context)
+        session = client.cookies["sessionid"].value
+        context.add_cookies([{"name": "sessionid", "value": session, "url": live_server.url}])
+        context.route("**/admin/eventbus/**", under_policy)
+        return listened_to(context.new_page(), complaints)
+
+    yield opened
+    for context in contexts:
+        for page in context.pages:
+            page.unroute_all(behavior="ignoreErrors")
+        context.close()
+    assert not complaints
+
+
+def listened_to(page, complaints: list[str]):
+    page.on(
+        "console",
+        lambda said: (
+            complaints.append(f"{said.text} {said.location}") if said.type == "error" else None
+        ),
+    )
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
-    yield page
-    page.unroute_all(behavior="ignoreErrors")
-    context.close()
-    assert not complaints
+    return page
 
 
 def under_policy(route) -> None:

@@ -36,31 +36,14 @@ def charge(bus) -> Charge:
     return charge
 
 
-def test_a_person_finds_redrives_and_sees_healed_what_failed(page, bus, charge):
-    charge.is_broken = False
-
-    page.goto(LIST)
-    page.get_by_label("Action:").select_option("redrive")
-    page.locator("#action-toggle").check()
-    page.locator("button[name=index]").click()
-    page.get_by_text("3 will be re-driven").wait_for()
-    page.get_by_role("button", name="Re-drive").click()
-    page.get_by_text("3 re-driven.").wait_for()
-    bus.drain()
-    page.reload()
-
-    assert page.get_by_text("healed in round 1").count() == 3
-    assert Effect.objects.count() == 3
-
-
 def test_every_page_fits_a_telephone(page, charge):
     page.set_viewport_size({"width": 390, "height": 844})
     letter = DeadLetter.objects.first()
 
-    for path in ("", f"{letter.pk}/change/", f"{letter.pk}/redrive/", f"{letter.pk}/discard/"):
+    for path in (f"{letter.pk}/change/", f"{letter.pk}/discard/"):
         page.goto(LIST + path)
         width = page.evaluate("document.documentElement.scrollWidth")
-        assert width <= 390, path or "the list"
+        assert width <= 390, path
 
 
 def test_discard_asks_again_until_it_has_a_reason(page, charge):

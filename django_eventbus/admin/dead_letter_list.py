@@ -1,0 +1,81 @@
+"""The list of dead letters: filtered by its URL, a page at a time, and what can be done to it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.contrib.admin import ModelAdmin
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils.translation import gettext as _
+
+from django_eventbus.admin.filters import canonical, filters_in, form_of, seen_by, selection_in
+from django_eventbus.admin.outcomes import lines_of
+from django_eventbus.admin.pages import Button, button, page, require_view, url_of
+from django_eventbus.exceptions import BadSelection
+from django_eventbus.matching import COUNT_LIMIT, capped_count, freeze, letters_of, page_of
+from django_eventbus.models import DeadLetter
+from django_eventbus.selections import Selection
+
+SIZE = 50
+
+
+def list_view(screen: ModelAdmin[Any], request: HttpRequest) -> HttpResponse:
+    """Show a page of the dead letters that the URL names."""
+    require_view(screen, request)
+    query = canonical(request.GET, "after")
+    if query != request.GET.urlencode():
+        return redirect(url_of(screen, "list", query=query))
+    using = screen.get_queryset(request).db
+    context: dict[str, Any] = {"form": form_of(filters_in(request.GET)), "lines": []}
+    try:
+        selection = selection_in(request.GET, request.user)
+        context |= _found(screen, request, seen_by(request.user, selection, using), using)
+    except BadSelection as error:
+        context["problem"] = str(error)
+    return page(screen, request, "dead_letter_list", _("List of dead letters"), **context)
+
+
+def _found(
+    screen: ModelAdmin[Any], request: HttpRequest, selection: Selection, using: str
+) -> dict[str, Any]:
+    letters = letters_of(selection, using)
+    rows = page_of(letters, size=SIZE + 1, after=_place(request.GET.get("after", "")))
+    count = capped_count(letters)
+    # Frozen here: what is seen on this page is what moves, whatever is parked meanwhile.
+    frozen = freeze(selection, using)
+    return {
+        "lines": lines_of(rows[:SIZE]),
+        "count": min(count, COUNT_LIMIT),
+        "is_more": count > COUNT_LIMIT,
+        "older": _older(screen, request, rows),
+        "first": url_of(screen, "list", query=canonical(request.GET)),
+        "is_first": "after" not in request.GET,
+        "for_all": buttons(screen, request, frozen.query()),
+        "for_some": buttons(screen, request, ""),
+    }
+
+
+def buttons(screen: ModelAdmin[Any], request: HttpRequest, query: str) -> list[Button]:
+    """Return what may be done to the dead letters that *query* names."""
+    user = request.user
+    return [
+        button(user, "redrive", _("Re-drive…"), url_of(screen, "dry_run", query=query)),
+    ]
+
+
+def _older(screen: ModelAdmin[Any], request: HttpRequest, rows: list[DeadLetter]) -> str:
+    if len(rows) <= SIZE:
+        return ""
+    data = request.GET.copy()
+    data["after"] = f"{rows[SIZE - 1].parked_at.isoformat()}~{rows[SIZE - 1].pk}"
+    return url_of(screen, "list", query=canonical(data, "after"))
+
+
+def _place(text: str) -> tuple[datetime, int] | None:
+    parked_at, _tilde, key = text.rpartition("~")
+    try:
+        return (datetime.fromisoformat(parked_at), int(key)) if text else None
+    except ValueError:
+        raise BadSelection(_("There is no such page.")) from None

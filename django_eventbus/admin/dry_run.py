@@ -1,0 +1,151 @@
+"""The dry run: what a re-drive would do; and the plan that is made of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib.admin import ModelAdmin
+from django.core.exceptions import BadRequest, PermissionDenied
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from django_eventbus.admin.filters import in_words, seen_by, selection_in
+from django_eventbus.admin.pages import page, require_view, url_of
+from django_eventbus.conf import conf
+from django_eventbus.dry_runs import Forecast, dry_run
+from django_eventbus.exceptions import BadPlan, BadSelection
+from django_eventbus.models import DeadLetter, RedrivePlan
+from django_eventbus.permissions import why_not
+from django_eventbus.plans import Pace, make_plan, start
+from django_eventbus.selections import Selection
+
+
+class PaceForm(forms.Form):
+    """How the plan goes about it, and why."""
+
+    canary = forms.IntegerField(
+        label=gettext_lazy("Canary"),
+        min_value=0,
+        help_text=gettext_lazy("So many go first; the rest follows when they have healed."),
+    )
+    rate = forms.FloatField(label=gettext_lazy("Per second"), min_value=0.01)
+    in_flight = forms.IntegerField(label=gettext_lazy("Under way at a time"), min_value=1)
+    fail_percent = forms.IntegerField(
+        label=gettext_lazy("Pause above % failing"), min_value=0, max_value=100
+    )
+    tries = forms.IntegerField(label=gettext_lazy("Attempts for each"), min_value=1, max_value=100)
+    limit = forms.IntegerField(
+        label=gettext_lazy("At most"),
+        required=False,
+        min_value=1,
+        help_text=gettext_lazy("Those that were parked first; empty: all of them."),
+    )
+    reason = forms.CharField(
+        label=gettext_lazy("Reason"),
+        required=False,
+        max_length=2000,
+        widget=forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"}),
+    )
+
+    def __init__(self, data: QueryDict | None, *, count: int) -> None:
+        usual = Pace()
+        initial = {name: getattr(usual, name, None) for name in self.base_fields}
+        super().__init__(data, initial=initial)
+        reason = self.fields["reason"]
+        reason.help_text = _("Needed for more than %(number)d.") % {"number": conf.reason_above}
+        limit = data.get("limit", "") if data else ""
+        moved = min(count, int(limit)) if limit.isascii() and limit.isdigit() else count
+        reason.required = moved > conf.reason_above
+
+
+def dry_run_view(screen: ModelAdmin[Any], request: HttpRequest) -> HttpResponse:
+    """Show what a re-drive of the selection would do; by POST, make the plan and start it."""
+    require_view(screen, request)
+    using = _database(screen, request)
+    selection = asked_selection(request, using)
+    forecast = dry_run(selection, using=using)
+    form = PaceForm(request.POST if request.method == "POST" else None, count=forecast.count)
+    refusal = refusal_of(request.user, forecast)
+    if request.method == "POST":
+        if refusal:
+            raise PermissionDenied(refusal)
+        if form.is_valid() and (plan := _made(request, forecast.selection, form, using)):
+            return redirect(reverse("admin:eventbus_redriveplan_change", args=[plan.pk]))
+    return _shown(screen, request, forecast, form, refusal)
+
+
+def asked_selection(request: HttpRequest, using: str) -> Selection:
+    """Return the selection in the form or in the URL, as far as the user may see it."""
+    data = request.GET
+    if request.method == "POST":
+        data = QueryDict(request.POST.get("selection", ""))
+    try:
+        return seen_by(request.user, selection_in(data, request.user), using)
+    except BadSelection as error:
+        raise BadRequest(str(error)) from None
+
+
+def refusal_of(user: Any, forecast: Forecast) -> str:
+    """Say why *user* may not re-drive all of it, or return ""."""
+    queues = sorted({target.queue for target in forecast.targets})
+    reasons = (why_not(user, "redrive", queue) for queue in queues or [""])
+    return next(filter(None, reasons), "")
+
+
+def _database(screen: ModelAdmin[Any], request: HttpRequest) -> str:
+    # The database that is written to, which need not be the one that lists are read from.
+    return str(screen.get_queryset(request).select_for_update().db)
+
+
+def _made(
+    request: HttpRequest, selection: Selection, form: PaceForm, using: str
+) -> RedrivePlan | None:
+    answers = dict(form.cleaned_data)
+    reason, by = answers.pop("reason"), request.user.get_username()
+    try:
+        plan = make_plan(selection, by=by, reason=reason, using=using, pace=Pace(**answers))
+    except BadPlan as error:
+        form.add_error(None, str(error))
+        return None
+    return start(plan.pk, by=by, using=using)
+
+
+def _shown(
+    screen: ModelAdmin[Any],
+    request: HttpRequest,
+    forecast: Forecast,
+    form: PaceForm,
+    refusal: str,
+) -> HttpResponse:
+    names = dict(DeadLetter.State.choices)
+    context = {
+        "forecast": forecast,
+        "form": form,
+        "why_not": refusal,
+        "selection": forecast.selection.query(),
+        "words": in_words(forecast.selection),
+        "staying": [(names.get(state, state), n) for state, n in forecast.staying.items()],
+        "concerns": concerns_of(forecast),
+        "problems": [(url_of(screen, "change", key), why) for key, why in forecast.problems],
+        "back": url_of(screen, "list", query=forecast.selection.query()),
+    }
+    return page(screen, request, "dry_run", _("Re-drive: dry run"), **context)
+
+
+def concerns_of(forecast: Forecast) -> list[tuple[str, int, bool]]:
+    """Return (what, how many, whether that is an estimate) of what would not go well."""
+    sampled = (
+        (_("already handled: the inbox would skip them"), forecast.already_handled),
+        (_("older than what the inbox remembers: they would be parked again"), forecast.forgotten),
+        (_("payload invalid: no handler could be given them"), forecast.invalid),
+    )
+    exact = (
+        (_("no subscription: nobody here handles them"), forecast.without_subscription),
+        (_("no queue: it is not one of this project's"), forecast.without_queue),
+    )
+    scaled = [(words, forecast.scaled(count), forecast.is_sampled) for words, count in sampled]
+    return [*((words, count, False) for words, count in exact), *scaled]

@@ -1,0 +1,191 @@
+"""Dead letters by failure: the groups, what lies beside them, and what people decide."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.contrib.admin import ModelAdmin
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from django_eventbus.admin.dead_letter_list import buttons
+from django_eventbus.admin.filters import filters_in, form_of, seen_by, selection_in
+from django_eventbus.admin.outcomes import lines_of
+from django_eventbus.admin.pages import page, require_view, url_of
+from django_eventbus.admin.read_only import ago
+from django_eventbus.admin.trends import Bar, bars_of
+from django_eventbus.exceptions import BadSelection
+from django_eventbus.failure_groups import BESIDE, Group, buckets, decide, groups
+from django_eventbus.matching import letters_of, page_of
+from django_eventbus.models import FailureGroup
+from django_eventbus.permissions import why_not
+from django_eventbus.selections import Selection
+
+SIZE = 50
+SPAN = timedelta(days=1)
+_TITLES = {
+    "undecodable": gettext_lazy("Undecodable"),
+    "unmatched": gettext_lazy("Unmatched"),
+    "broker": gettext_lazy("Dead on the broker"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """A group with its plot and its pages."""
+
+    group: Group
+    bars: list[Bar]
+    trend: str
+    status: str
+    first_seen: str
+    last_seen: str
+    url: str
+    list_url: str
+    sample_url: str
+
+
+class DecisionForm(forms.Form):
+    """What is decided about a group."""
+
+    note = forms.CharField(
+        label=gettext_lazy("Note"),
+        required=False,
+        max_length=2000,
+        widget=forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"}),
+    )
+    until = forms.DateTimeField(
+        label=gettext_lazy("Ignore until"),
+        required=False,
+        widget=forms.DateTimeInput(attrs={"type": "datetime-local"}),
+    )
+    verb = forms.ChoiceField(
+        choices=[(name, name) for name in ("acknowledge", "ignore", "resolve", "reopen")]
+    )
+
+    def clean(self) -> dict[str, Any]:
+        data: dict[str, Any] = super().clean() or {}
+        if data.get("verb") == "ignore" and "until" not in self.errors:
+            self._check_until(data.get("until"))
+        return data
+
+    def _check_until(self, until: datetime | None) -> None:
+        if until is None:
+            self.add_error("until", _("Say until when it is to be ignored."))
+        elif until <= timezone.now():
+            self.add_error("until", _("This time has passed."))
+
+
+def groups_view(screen: ModelAdmin[Any], request: HttpRequest) -> HttpResponse:
+    """Show the largest groups of waiting dead letters first."""
+    require_view(screen, request)
+    using = screen.get_queryset(request).db
+    context: dict[str, Any] = {"cards": []}
+    try:
+        selection = seen_by(request.user, selection_in(request.GET, request.user), using)
+        context |= _found(screen, selection, _page_number(request), using)
+    except BadSelection as error:
+        context["problem"] = str(error)
+    context |= {"form": form_of(filters_in(request.GET)), "list_url": url_of(screen, "list")}
+    return page(screen, request, "failure_groups", _("Dead letters by failure"), **context)
+
+
+def _found(
+    screen: ModelAdmin[Any], selection: Selection, number: int, using: str
+) -> dict[str, Any]:
+    found, total = groups(selection, using=using, limit=SIZE, offset=number * SIZE, span=SPAN)
+    return {
+        "cards": [card_of(screen, group) for group in found],
+        "total": total,
+        "beside": _beside(screen, selection, using),
+        "previous": number - 1 if number else None,
+        "next": number + 1 if (number + 1) * SIZE < total else None,
+    }
+
+
+def _beside(
+    screen: ModelAdmin[Any], selection: Selection, using: str
+) -> list[tuple[str, int, str]]:
+    counts = buckets(selection, using=using)
+    queries = {name: "&".join(f"kind={kind}" for kind in kinds) for name, kinds in BESIDE.items()}
+    return [
+        (str(_TITLES[name]), count, url_of(screen, "list", query=f"{queries[name]}&state=open"))
+        for name, count in counts.items()
+    ]
+
+
+def card_of(screen: ModelAdmin[Any], group: Group) -> Card:
+    """Return *group* as a page shows it."""
+    fresh, query = sum(group.trend), group.selection.query()
+    words = ngettext("%d parked in the last 24 hours", "%d parked in the last 24 hours", fresh)
+    return Card(
+        group=group,
+        bars=bars_of(group.trend),
+        trend=words % fresh,
+        status=str(FailureGroup.Status(group.status).label),
+        first_seen=ago(group.first_seen),
+        last_seen=ago(group.last_seen),
+        url=url_of(screen, "group", group.row.pk),
+        list_url=url_of(screen, "list", query=f"{query}&state=open"),
+        sample_url=url_of(screen, "change", group.sample) if group.sample else "",
+    )
+
+
+def _page_number(request: HttpRequest) -> int:
+    text = request.GET.get("page", "0")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
+
+
+def group_view(screen: ModelAdmin[Any], request: HttpRequest, fingerprint: str) -> HttpResponse:
+    """Show one group; by POST, decide about it."""
+    require_view(screen, request)
+    using = screen.get_queryset(request).db
+    row = FailureGroup.objects.using(using).filter(pk=fingerprint).first()
+    if row is None:
+        raise Http404(_("There is no such group."))
+    refusal = why_not(request.user, "redrive")
+    form = DecisionForm(request.POST or None, initial={"note": row.note})
+    if request.method == "POST":
+        if refusal:
+            raise PermissionDenied
+        if form.is_valid():
+            return _decided(screen, request, fingerprint, form.cleaned_data, using)
+    context = {"row": row, "form": form, "why_not": refusal, **_one(screen, request, row, using)}
+    return page(screen, request, "failure_group", str(row), **context)
+
+
+def _one(
+    screen: ModelAdmin[Any], request: HttpRequest, row: FailureGroup, using: str
+) -> dict[str, Any]:
+    mine = Selection.of([("group", row.pk)])
+    selection = seen_by(request.user, mine, using)
+    found, _total = groups(selection, using=using, limit=1, span=SPAN)
+    return {
+        "card": card_of(screen, found[0]) if found else None,
+        "status": FailureGroup.Status(row.status_at(timezone.now())).label,
+        "lines": lines_of(page_of(letters_of(selection, using), size=10)),
+        "for_all": buttons(screen, request, mine.query()),
+    }
+
+
+def _decided(
+    screen: ModelAdmin[Any],
+    request: HttpRequest,
+    fingerprint: str,
+    answers: dict[str, Any],
+    using: str,
+) -> HttpResponse:
+    verb = answers["verb"]
+    by = request.user.get_username()
+    until = answers["until"] if verb == "ignore" else None
+    decide(fingerprint, verb, by=by, note=answers["note"], until=until, using=using)
+    screen.message_user(request, _("The group's status was changed."), messages.SUCCESS)
+    return redirect(url_of(screen, "group", fingerprint))

@@ -1,0 +1,141 @@
+"""The filters of dead letters: as a form, and in the URL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from django import forms
+from django.http import QueryDict
+from django.utils.http import urlencode
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from django_eventbus.conf import conf
+from django_eventbus.exceptions import BadSelection
+from django_eventbus.models import DeadLetter
+from django_eventbus.permissions import hidden_from, may
+from django_eventbus.redaction import is_hidden
+from django_eventbus.selections import Selection, is_filter
+
+ALL = "all"
+_PARTS = (("header", "headers"), ("payload", "payload"))
+
+
+class FilterForm(forms.Form):
+    """Every filter that a URL may have, as fields; two fields for each name and value."""
+
+    type = forms.CharField(label=gettext_lazy("Event type"))
+    queue = forms.CharField(label=gettext_lazy("Queue"))
+    subscription = forms.CharField(label=gettext_lazy("Subscription"))
+    state = forms.ChoiceField(
+        label=gettext_lazy("State"),
+        choices=(*DeadLetter.State.choices, (ALL, gettext_lazy("all states"))),
+    )
+    kind = forms.ChoiceField(
+        label=gettext_lazy("Kind"),
+        choices=(("", gettext_lazy("any")), *DeadLetter.Kind.choices),
+    )
+    error_type = forms.CharField(label=gettext_lazy("Error type"))
+    error = forms.CharField(label=gettext_lazy("Words of the error"))
+    message_id = forms.CharField(label=gettext_lazy("Message id"))
+    header_name = forms.CharField(label=gettext_lazy("Header"))
+    header_value = forms.CharField(label=gettext_lazy("Header's value"))
+    payload_name = forms.CharField(label=gettext_lazy("Payload path"))
+    payload_value = forms.CharField(label=gettext_lazy("Payload's value"))
+    parked_after = forms.CharField(label=gettext_lazy("Parked after"))
+    parked_before = forms.CharField(label=gettext_lazy("Parked before"))
+    attempts_min = forms.CharField(label=gettext_lazy("Attempts, at least"))
+    attempts_max = forms.CharField(label=gettext_lazy("Attempts, at most"))
+    edited = forms.ChoiceField(label=gettext_lazy("Edited"))
+    redriven = forms.ChoiceField(label=gettext_lazy("Re-driven before"))
+    ignored = forms.ChoiceField(label=gettext_lazy("Ignored for now"))
+
+    def __init__(self, initial: dict[str, str]) -> None:
+        super().__init__(initial=initial, auto_id="filter-%s")
+        either = (("", _("any")), ("yes", _("yes")), ("no", _("no")))
+        for name in ("edited", "redriven", "ignored"):
+            self.fields[name] = forms.ChoiceField(label=self.fields[name].label, choices=either)
+        hints = {"parked_after": "24h", "parked_before": "2026-01-31T12:00"}
+        hints |= {"header_name": "tenant", "payload_name": "order.id"}
+        for name, field in self.fields.items():
+            field.required = False
+            field.widget.attrs["placeholder"] = hints.get(name, "")
+
+
+def form_of(pairs: list[tuple[str, str]]) -> FilterForm:
+    """Return the form, filled in with *pairs*."""
+    initial: dict[str, str] = {}
+    for name, text in pairs:
+        part, _dot, place = name.partition(".")
+        initial |= {f"{part}_name": place, f"{part}_value": text} if place else {name: text}
+    return FilterForm(initial)
+
+
+def filters_in(data: QueryDict) -> list[tuple[str, str]]:
+    """Return the filters in the query of a URL, or in a submitted form."""
+    return [*_named(data), *_placed(data)]
+
+
+def _named(data: QueryDict) -> Iterator[tuple[str, str]]:
+    for name, texts in data.lists():
+        if is_filter(name):
+            yield from ((name, text) for text in texts if text)
+
+
+def _placed(data: QueryDict) -> Iterator[tuple[str, str]]:
+    for part, _column in _PARTS:
+        place = data.get(f"{part}_name", "").strip().removeprefix(f"{part}.")
+        text = data.get(f"{part}_value", "")
+        if place and text:
+            yield f"{part}.{place}", text
+
+
+def canonical(data: QueryDict, *kept: str) -> str:
+    """Return the query that says what *data* says, each filter once by its name."""
+    pairs = filters_in(data)
+    if not any(name == "state" for name, _text in pairs):
+        pairs.append(("state", str(DeadLetter.State.OPEN)))
+    pairs += [(name, data.get(name, "")) for name in kept if data.get(name)]
+    return urlencode(pairs)
+
+
+def selection_in(data: QueryDict, user: Any) -> Selection:
+    """Return the selection that *data* names, or raise BadSelection."""
+    pairs = [pair for pair in filters_in(data) if pair != ("state", ALL)]
+    selection = Selection.of(pairs)
+    _refuse_hidden(selection, user)
+    return selection
+
+
+def _refuse_hidden(selection: Selection, user: Any) -> None:
+    # Or whoever may not see a secret could guess it, one filter at a time.
+    roots, rules = dict(_PARTS), hidden_from(user)
+    for term in selection.terms:
+        if term.path and is_hidden(term.path, roots[term.name], rules):
+            raise BadSelection(_("%(name)s is hidden from you.") % {"name": term.written_name})
+
+
+def in_words(selection: Selection) -> str:
+    """Say which dead letters are meant, and as of when."""
+    others = Selection(tuple(term for term in selection.terms if term.name != "as_of"))
+    if not selection.cut:
+        return others.words()
+    words = {"words": others.words(), "time": f"{selection.cut.at:%Y-%m-%d %H:%M:%S}"}
+    return _("%(words)s, as of %(time)s") % words
+
+
+def seen_by(user: Any, selection: Selection, using: str) -> Selection:
+    """Return what of *selection* lies on queues whose dead letters *user* may see."""
+    if not conf.permission:
+        return selection
+    asked = [term.text for term in selection.terms if term.name == "queue"]
+    allowed = [each for each in asked or _queues(using) if may(user, "view", each)]
+    others = tuple(term for term in selection.terms if term.name != "queue")
+    # No queue has an empty name.
+    return Selection((*others, *Selection.of([("queue", each) for each in allowed or [""]]).terms))
+
+
+def _queues(using: str) -> list[str]:
+    queues = DeadLetter.objects.using(using).order_by().values_list("queue", flat=True)
+    return list(queues.distinct())

@@ -1,0 +1,93 @@
+"""How far a plan is: a bar, counts, and the latest outcomes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django_eventbus.admin.excerpts import visible
+from django_eventbus.admin.filters import in_words
+from django_eventbus.models import DeadLetter, PlannedRedrive, RedrivePlan
+from django_eventbus.plans import progress
+from django_eventbus.selections import Selection
+
+#: The width of the bar, in the units of its drawing.
+WIDTH = 1000
+OUTCOMES_LIMIT = 50
+_ORDER = ("healed", "failed", "unknown", "skipped", "sent", "pending")
+_SETTLED = ("healed", "failed", "unknown", "skipped")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One state's part of the bar."""
+
+    state: str
+    name: str
+    count: int
+    x: float
+    width: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """A plan's counts, and the bar that they make."""
+
+    parts: list[Part]
+    total: int
+    settled: int
+    words: str
+
+    @property
+    def percent(self) -> int:
+        return self.settled * 100 // self.total if self.total else 100
+
+
+def progress_of(plan: RedrivePlan) -> Progress:
+    """Count what has become of the plan's dead letters."""
+    counts = progress(plan)
+    return Progress(
+        parts=_parts(counts),
+        total=sum(counts.values()),
+        settled=sum(counts[state] for state in _SETTLED),
+        words=in_words(Selection.from_query(plan.filter)),
+    )
+
+
+def _parts(counts: dict[str, int]) -> list[Part]:
+    names = dict(PlannedRedrive.State.choices)
+    total, x, parts = max(1, sum(counts.values())), 0.0, []
+    for state in _ORDER:
+        width = round(counts[state] / total * WIDTH, 2)
+        part = Part(state=state, name=str(names[state]), count=counts[state], x=x, width=width)
+        parts.append(part)
+        x = round(x + width, 2)
+    return parts
+
+
+def outcomes_of(plan: RedrivePlan, state: str) -> list[dict[str, Any]]:
+    """Return the latest outcomes, or those of one *state*."""
+    rows = PlannedRedrive.objects.using(plan._state.db).filter(plan=plan)
+    if state in PlannedRedrive.State.values:
+        found = list(rows.filter(state=state).order_by("id")[:OUTCOMES_LIMIT])
+    else:
+        settled = rows.filter(settled_at__isnull=False).order_by("-settled_at")
+        found = list(settled[:OUTCOMES_LIMIT])
+    letters = _letters(plan, [row.dead_letter_id for row in found])
+    return [_outcome(row, letters.get(row.dead_letter_id)) for row in found]
+
+
+def _letters(plan: RedrivePlan, ids: list[int]) -> dict[int, DeadLetter]:
+    letters = DeadLetter.objects.using(plan._state.db).filter(pk__in=ids)
+    return letters.only("id", "type", "message_id", "subscription").in_bulk()
+
+
+def _outcome(row: PlannedRedrive, letter: DeadLetter | None) -> dict[str, Any]:
+    return {
+        "letter": letter,
+        "letter_id": row.dead_letter_id,
+        "state": row.state,
+        "name": row.get_state_display(),
+        "why": visible(row.why),
+        "at": row.settled_at or row.sent_at,
+    }

@@ -1,0 +1,142 @@
+"""Re-drive plans: what is under way, how far it is, and the verbs that steer it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, JsonResponse
+from django.shortcuts import redirect
+from django.template.loader import render_to_string
+from django.urls import URLPattern
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from django_eventbus import plans
+from django_eventbus.admin.pages import View, page, page_urls, require_view, url_of
+from django_eventbus.admin.plan_progress import Progress, outcomes_of, progress_of
+from django_eventbus.admin.read_only import ReadOnlyAdmin, ago
+from django_eventbus.exceptions import BadPlan
+from django_eventbus.models import PlannedRedrive, RedrivePlan
+from django_eventbus.permissions import why_not
+
+State = RedrivePlan.State
+#: Each verb with its label and the states in which it can be done.
+VERBS: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "start": (gettext_lazy("Start"), (State.PLANNED,)),
+    "pause": (gettext_lazy("Pause"), RedrivePlan.STARTED),
+    "resume": (gettext_lazy("Resume"), (State.PAUSED,)),
+    "cancel": (gettext_lazy("Cancel"), (State.PLANNED, *RedrivePlan.STARTED, State.PAUSED)),
+}
+_DO: dict[str, Callable[..., RedrivePlan]] = {
+    "start": plans.start,
+    "pause": plans.pause,
+    "resume": plans.resume,
+    "cancel": plans.cancel,
+}
+
+
+@admin.register(RedrivePlan)
+class RedrivePlanAdmin(ReadOnlyAdmin):
+    """Plans, the newest first; each on a page that follows it."""
+
+    ordering = ("-id",)
+    list_display = ("name", "state", "created_by", "created", "why", "note")
+    list_filter = ("state",)
+
+    def get_urls(self) -> list[URLPattern]:
+        own: dict[str, tuple[str, View]] = {
+            "progress": ("<int:plan_id>/progress/", progress_view),
+            "verb": ("<int:plan_id>/<str:verb>/now/", verb_view),
+        }
+        return [*page_urls(self, own), *super().get_urls()]
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        require_view(self, request)
+        plan = found(self, request, unquote(object_id))
+        context = {"plan": plan, **parts_of(self, request, plan)}
+        return page(self, request, "plan", _("Re-drive plan %(id)d") % {"id": plan.pk}, **context)
+
+    @admin.display(description=gettext_lazy("plan"), ordering="id")
+    def name(self, plan: RedrivePlan) -> str:
+        return _("Plan %(id)d") % {"id": plan.pk}
+
+    @admin.display(description=gettext_lazy("created"), ordering="created_at")
+    def created(self, plan: RedrivePlan) -> str:
+        return ago(plan.created_at)
+
+    @admin.display(description=gettext_lazy("reason"))
+    def why(self, plan: RedrivePlan) -> str:
+        return plan.reason[:100]
+
+
+def found(screen: RedrivePlanAdmin, request: HttpRequest, plan_id: Any) -> RedrivePlan:
+    """Return the plan, or raise Http404."""
+    plan: RedrivePlan | None = screen.get_object(request, str(plan_id))
+    if plan is None:
+        raise Http404(_("There is no such plan."))
+    return plan
+
+
+def progress_view(screen: RedrivePlanAdmin, request: HttpRequest, plan_id: int) -> HttpResponse:
+    """Tell how far the plan is, as the parts of its page that change."""
+    require_view(screen, request)
+    plan = found(screen, request, plan_id)
+    context = parts_of(screen, request, plan)
+    context |= {"plan": plan, "opts": screen.opts}
+    parts = {
+        name: render_to_string(f"admin/eventbus/plan_{name}.html", context, request)
+        for name in ("progress", "verbs", "outcomes")
+    }
+    return JsonResponse({"is_over": plan.ended_at is not None, "parts": parts})
+
+
+def parts_of(screen: RedrivePlanAdmin, request: HttpRequest, plan: RedrivePlan) -> dict[str, Any]:
+    """Return what the page of *plan* shows."""
+    progress: Progress = progress_of(plan)
+    wanted = request.GET.get("outcome", "")
+    return {
+        "progress": progress,
+        "verbs": _verbs(screen, request, plan),
+        "outcome": wanted if wanted in PlannedRedrive.State.values else "",
+        "outcomes": outcomes_of(plan, wanted),
+        "progress_url": url_of(screen, "progress", plan.pk, query=request.GET.urlencode()),
+    }
+
+
+def _verbs(screen: RedrivePlanAdmin, request: HttpRequest, plan: RedrivePlan) -> list[Any]:
+    refusal = why_not(request.user, "redrive")
+    return [
+        {"label": label, "url": url_of(screen, "verb", plan.pk, name), "why_not": refusal}
+        for name, (label, states) in VERBS.items()
+        if plan.state in states
+    ]
+
+
+def verb_view(
+    screen: RedrivePlanAdmin, request: HttpRequest, plan_id: int, verb: str
+) -> HttpResponse:
+    """Start, pause, resume or cancel a plan."""
+    if request.method != "POST":
+        return HttpResponseNotAllowed(["POST"])
+    require_view(screen, request)
+    if why_not(request.user, "redrive"):
+        raise PermissionDenied
+    if verb not in _DO:
+        raise Http404(_("There is no such verb."))
+    try:
+        _DO[verb](plan_id, by=request.user.get_username(), using=_database(screen, request))
+    except BadPlan as error:
+        screen.message_user(request, str(error), messages.WARNING)
+    except RedrivePlan.DoesNotExist:
+        raise Http404(_("There is no such plan.")) from None
+    return redirect(url_of(screen, "change", plan_id))
+
+
+def _database(screen: RedrivePlanAdmin, request: HttpRequest) -> str:
+    return str(screen.get_queryset(request).select_for_update().db)

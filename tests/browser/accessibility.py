@@ -1,0 +1,24 @@
+"""What axe-core finds on a page."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+
+@cache
+def axe() -> str:
+    return files("axe_playwright_python").joinpath("axe.min.js").read_text()
+
+
+def serious_problems(page) -> list[str]:
+    """Return what axe-core calls serious or worse, within the part of the page that is ours."""
+    # Evaluated, not added as a script: the page's policy would refuse it.
+    page.evaluate(axe())
+    found = page.evaluate("axe.run('#content', {resultTypes: ['violations'], preload: false})")
+    return [
+        f"{each['id']}: {node['html']}"
+        for each in found["violations"]
+        if each["impact"] in ("serious", "critical")
+        for node in each["nodes"]
+    ]

@@ -1,0 +1,233 @@
+"""Re-driving dead letters in a browser, while a worker process carries the plans out."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from django_eventbus import publish
+from django_eventbus.models import DeadLetter, OutboxEvent, PlannedRedrive, RedrivePlan
+from tests.browser.accessibility import serious_problems
+from tests.end_to_end.oracle import FAST
+from tests.helpers import eventually
+from tests.shop.models import Effect
+from tests.test_admin import user_with
+
+# Pages look the same on every database, and a browser takes its time.
+pytestmark = [pytest.mark.sqlite, pytest.mark.django_db(transaction=True)]
+
+GROUPS = "/admin/eventbus/deadletter/"
+LIST = f"{GROUPS}list/?state=open"
+SCRIPT = "<script>alert(1)</script>"
+LETTERS = 8
+
+
+@pytest.fixture
+def mended(tmp_path: Path) -> Path:
+    """The file without which the handler fails."""
+    return tmp_path / "mended"
+
+
+@pytest.fixture
+def worker(manage):
+    return manage("consume_events", "--with-relay", env=FAST)
+
+
+@pytest.fixture
+def letters(worker, mended) -> list[DeadLetter]:
+    """Dead letters of a handler that fails until it is mended, parked by the worker."""
+    for number in range(LETTERS):
+        publish(
+            "climb.up",
+            {"fixed": str(mended), "order_id": number, "note": SCRIPT},
+            headers={"tenant": SCRIPT},
+        )
+    eventually(
+        lambda: DeadLetter.objects.filter(state="open").count() == LETTERS,
+        timeout=60,
+        message=lambda: worker.output,
+    )
+    return list(DeadLetter.objects.order_by("pk"))
+
+
+def start_plan(page, **answers) -> RedrivePlan:
+    """Go from the group to its dry run, fill in the form and start the plan."""
+    page.goto(GROUPS)
+    page.get_by_role("link", name="ValueError").click()
+    page.get_by_role("link", name="Re-drive…").click()
+    page.get_by_text(f"{LETTERS} would be re-driven").wait_for()
+    return submit_plan(page, **answers)
+
+
+def submit_plan(page, **answers) -> RedrivePlan:
+    for label, value in answers.items():
+        page.get_by_label(label.replace("_", " ").capitalize()).fill(str(value))
+    page.get_by_role("button", name="Start the re-drive").click()
+    page.get_by_role("heading", name="Progress").wait_for()
+    return RedrivePlan.objects.latest("pk")
+
+
+def wait_for_state(page, words: str) -> None:
+    """Wait, without a reload, until the plan's page says that it is so far."""
+    page.get_by_role("status").filter(has_text=re.compile(words)).wait_for(timeout=30_000)
+
+
+def counts(page) -> dict[str, int]:
+    found = page.locator("[data-eventbus-count]")
+    return {
+        each.get_attribute("data-eventbus-count"): int(each.inner_text())
+        for each in found.all()
+        if each.inner_text() != "0"
+    }
+
+
+def test_a_group_is_found_tried_with_a_canary_and_healed(page, letters, mended):
+    mended.touch()
+
+    start_plan(page, canary=2, per_second=20)
+    wait_for_state(page, "Done")
+
+    assert counts(page) == {"healed": LETTERS}
+    assert page.get_by_role("progressbar").get_attribute("aria-valuenow") == "100"
+    assert page.get_by_role("cell", name="healed").count() == LETTERS
+    assert Effect.objects.filter(subscription="shop.climb").count() == LETTERS
+    page.goto(GROUPS)
+    page.get_by_text("nothing is waiting here").wait_for()
+
+
+def test_a_plan_pauses_itself_while_the_bug_is_still_there(page, letters, mended):
+    start_plan(page, canary=2)
+    wait_for_state(page, "Paused: 2 of the latest 2 failed again")
+
+    assert counts(page) == {"failed": 2, "pending": LETTERS - 2}
+    mended.touch()
+    page.get_by_role("button", name="Resume").click()
+    wait_for_state(page, "Done")
+
+    assert counts(page) == {"failed": 2, "healed": LETTERS - 2}
+
+
+def test_a_plan_is_cancelled_half_way(page, letters, mended):
+    mended.touch()
+
+    plan = start_plan(page, canary=0, per_second=1)
+    eventually(lambda: counts(page).get("healed", 0) >= 1, timeout=30)
+    page.get_by_role("button", name="Cancel").click()
+    wait_for_state(page, "Cancelled")
+    eventually(lambda: not counts(page).keys() & {"pending", "sent"}, timeout=30)
+
+    found = counts(page)
+    assert found["skipped"] >= 1
+    assert found["healed"] + found["skipped"] == LETTERS
+    assert DeadLetter.objects.filter(state="open").count() == found["skipped"]
+    page.goto(f"/admin/eventbus/redriveplan/{plan.pk}/change/?outcome=skipped")
+    page.get_by_text("the plan was cancelled").first.wait_for()
+
+
+def test_two_admins_at_once_move_each_dead_letter_once(page, page_for, letters, mended):
+    mended.touch()
+    rights = ("view_deadletter", "redrive_deadletter", "view_redriveplan")
+    other = page_for(user_with(*rights))
+    for each in (page, other):
+        each.goto(f"{GROUPS}dry-run/?subscription=shop.climb")
+    for each in (page, other):
+        submit_plan(each, canary=0, per_second=2)
+    for each in (page, other):
+        wait_for_state(each, "Done")
+
+    outcomes = Counter(PlannedRedrive.objects.values_list("state", flat=True))
+    assert outcomes["healed"] == LETTERS
+    assert outcomes.keys() == {"healed", "skipped"}
+    assert OutboxEvent.objects.filter(subscription="shop.climb").count() == LETTERS
+    assert Effect.objects.filter(subscription="shop.climb").count() == LETTERS
+
+
+def test_a_user_without_the_right_sees_the_disabled_button_and_why(page_for, letters):
+    page = page_for(user_with("view_deadletter"))
+
+    page.goto(LIST)
+
+    button = page.get_by_role("button", name="Re-drive…").first
+    assert button.is_disabled()
+    page.get_by_text("You need the permission eventbus.redrive_deadletter.").first.wait_for()
+
+
+def test_ticked_dead_letters_are_redriven_by_keyboard_alone(page, letters, mended):
+    mended.touch()
+
+    page.goto(LIST)
+    page.get_by_role("checkbox", name=letters[0].message_id).focus()
+    page.keyboard.press("Space")
+    press_until(page, lambda text: text == "Re-drive…")
+    page.get_by_text("1 would be re-driven").wait_for()
+    press_until(page, lambda text: text == "Start the re-drive")
+    wait_for_state(page, "Done")
+
+    assert counts(page) == {"healed": 1}
+
+
+def press_until(page, wanted) -> None:
+    """Go on by Tab until the focus is on what is wanted, and press Enter there."""
+    for _ in range(200):
+        page.keyboard.press("Tab")
+        name = "document.activeElement.value || document.activeElement.textContent"
+        if wanted(page.evaluate(name).strip()):
+            page.keyboard.press("Enter")
+            return
+    raise AssertionError("Tab does not lead there")
+
+
+def test_the_filter_form_leads_to_what_matches(page, letters):
+    page.goto(LIST)
+    page.get_by_label("Payload path").fill("order_id")
+    page.get_by_label("Payload's value").fill("3")
+    page.get_by_role("button", name="Show").click()
+
+    page.get_by_text("1 matches").wait_for()
+
+    assert "payload.order_id=3" in page.url
+
+
+def every_page(letter: DeadLetter, plan: RedrivePlan) -> list[str]:
+    return [
+        GROUPS,
+        f"{GROUPS}groups/{letter.fingerprint}/",
+        LIST,
+        f"{GROUPS}{letter.pk}/change/",
+        f"{GROUPS}dry-run/?group={letter.fingerprint}",
+        f"/admin/eventbus/redriveplan/{plan.pk}/change/",
+    ]
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light")])
+def test_every_page_is_fit_for_everybody(page_for, admin_client, letters, width, scheme):
+    # axe-core itself makes styles, which the policy refuses.
+    page = page_for(admin_client, bypass_csp=True)
+    plan = start_plan(page, canary=1)
+    wait_for_state(page, "Paused")
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 844})
+
+    problems = []
+    for path in every_page(letters[0], plan):
+        page.goto(path)
+        problems += [(path, each) for each in serious_problems(page)]
+        if page.evaluate("document.documentElement.scrollWidth") > width:
+            problems.append((path, "is wider than the screen"))
+
+    assert problems == []
+
+
+def test_a_plan_can_be_followed_without_javascript(page_for, admin_client, letters, mended):
+    mended.touch()
+    page = page_for(admin_client, java_script_enabled=False)
+
+    start_plan(page, canary=1)
+    eventually(lambda: RedrivePlan.objects.get().state == "done", timeout=30)
+    page.get_by_role("link", name="Refresh").click()
+
+    wait_for_state(page, "Done")
+    assert counts(page) == {"healed": LETTERS}

@@ -1,0 +1,551 @@
+"""From the groups of failures to the end of a re-drive plan, page by page."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from urllib.parse import parse_qsl, urlencode
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+from django.utils.html import escape
+
+from django_eventbus import GiveUp, publish
+from django_eventbus.admin import dead_letter_list, failure_groups
+from django_eventbus.conf import conf
+from django_eventbus.models import (
+    AuditEntry,
+    DeadLetter,
+    FailureGroup,
+    OutboxEvent,
+    PlannedRedrive,
+    RedrivePlan,
+)
+from django_eventbus.plan_steps import step_plans
+from django_eventbus.redrive import give_up_waiting, redrive
+from tests.shop.models import Effect
+from tests.test_admin import Handler, page_of, states, subscribed, text, user_with
+
+GROUPS = "/admin/eventbus/deadletter/"
+LIST = f"{GROUPS}list/"
+DRY_RUN = f"{GROUPS}dry-run/"
+PLANS = "/admin/eventbus/redriveplan/"
+SCRIPT = "<script>alert(1)</script>"
+PACE = {"canary": 0, "rate": 1000, "in_flight": 100, "fail_percent": 20, "tries": 1}
+
+
+@pytest.fixture
+def charge(bus) -> Handler:
+    return subscribed(bus)
+
+
+@pytest.fixture
+def letters(bus, charge) -> list[DeadLetter]:
+    for number in range(3):
+        publish("order.placed", {"order_id": number}, headers={"tenant": f"t{number}"})
+    bus.drain()
+    return list(DeadLetter.objects.order_by("pk"))
+
+
+@pytest.fixture
+def group(letters) -> FailureGroup:
+    return FailureGroup.objects.get()
+
+
+def planned(client, query: str, **answers):
+    """Look at the dry run of a selection, and start the plan."""
+    shown = client.get(f"{DRY_RUN}?{query}")
+    return posted(client, shown, **answers)
+
+
+def posted(client, shown, **answers):
+    form = {"selection": shown.context["selection"], **PACE, **answers}
+    return client.post(DRY_RUN, form)
+
+
+def carry_out(bus) -> None:
+    """Be the workers, until no plan has anything to do."""
+    for _ in range(20):
+        RedrivePlan.objects.update(paced_at=timezone.now() - timedelta(hours=1))
+        step_plans("default")
+        bus.drain()
+    step_plans("default")
+
+
+def ids_on(response) -> list[int]:
+    return [line.letter.pk for line in response.context["lines"]]
+
+
+# Groups.
+
+
+def test_dead_letters_are_shown_in_groups_first(admin_client, bus, letters):
+    subscribed(bus, "ship", error=GiveUp("no stock for 77"))
+    publish("order.placed", {})
+    bus.drain()
+
+    cards = admin_client.get(GROUPS).context["cards"]
+
+    assert [(each.group.row.subscription, each.group.count) for each in cards] == [
+        ("charge", 4),
+        ("ship", 1),
+    ]
+    assert cards[0].trend == "4 parked in the last 24 hours"
+    assert cards[0].bars[-1].height == 24
+    assert cards[0].sample_url == page_of(DeadLetter.objects.filter(subscription="charge").last())
+
+
+def test_what_is_no_failure_of_a_handler_lies_beside_the_groups(admin_client, bus, charge):
+    bus.put(body=b"\xff")
+    bus.drain()
+
+    response = admin_client.get(GROUPS)
+
+    assert response.context["cards"] == []
+    title, count, url = response.context["beside"][0]
+    assert (title, count) == ("Undecodable", 1)
+    assert len(ids_on(admin_client.get(url, follow=True))) == 1
+
+
+def test_more_groups_than_a_page_holds_have_a_next_page(admin_client, letters, monkeypatch):
+    DeadLetter.objects.filter(pk=letters[0].pk).update(fingerprint="another")
+    FailureGroup.objects.create(fingerprint="another", kind="failed", title="another one")
+    monkeypatch.setattr(failure_groups, "SIZE", 1)
+
+    first, second = admin_client.get(GROUPS), admin_client.get(f"{GROUPS}?page=1")
+
+    assert "Next page" in text(first)
+    assert "another one" in text(second)
+    assert "Previous page" in text(second)
+
+
+@pytest.mark.parametrize(
+    ("verb", "status"),
+    [("acknowledge", "acknowledged"), ("resolve", "resolved"), ("ignore", "ignored")],
+)
+def test_a_person_decides_about_a_group(admin_client, group, verb, status):
+    until = timezone.now() + timedelta(days=1)
+    form = {"verb": verb, "note": "we know", "until": until.strftime("%Y-%m-%dT%H:%M")}
+
+    shown = admin_client.post(f"{GROUPS}groups/{group.pk}/", form, follow=True)
+
+    group.refresh_from_db()
+    assert (group.status, group.note, group.changed_by) == (status, "we know", "admin")
+    assert "we know" in text(shown)
+    assert AuditEntry.objects.get().by == "admin"
+
+
+@pytest.mark.parametrize("until", ["", "2001-01-01T00:00", "soon"])
+def test_ignoring_takes_a_time_to_come(admin_client, group, until):
+    path = f"{GROUPS}groups/{group.pk}/"
+
+    response = admin_client.post(path, {"verb": "ignore", "until": until})
+
+    assert response.context["form"].errors["until"]
+    group.refresh_from_db()
+    assert group.status == "new"
+
+
+def test_a_group_is_decided_about_only_with_the_right_and_by_post(admin_client, group):
+    path, client = f"{GROUPS}groups/{group.pk}/", user_with("view_deadletter")
+
+    shown = client.get(path)
+
+    assert client.post(path, {"verb": "resolve"}).status_code == 403
+    assert "You need the permission eventbus.redrive_deadletter." in text(shown)
+    admin_client.get(path, {"verb": "resolve"})
+    group.refresh_from_db()
+    assert group.status == "new"
+
+
+def test_a_group_that_is_not_there_is_not_found(admin_client, db):
+    assert admin_client.get(f"{GROUPS}groups/nothing/").status_code == 404
+
+
+# The list.
+
+
+def test_every_filter_is_in_the_url(admin_client, bus, letters):
+    charge_two = letters[1]
+    expected = {
+        "type=order.placed": 3,
+        "type=order.shipped": 0,
+        f"queue={conf.queue()}": 3,
+        "subscription=charge": 3,
+        "error=card": 3,
+        "error=cart": 0,
+        "kind=failed": 3,
+        "kind=undecodable": 0,
+        "header.tenant=t1": 1,
+        "payload.order_id=2": 1,
+        "payload.order_id=9": 0,
+        f"message_id={charge_two.message_id}": 1,
+        "parked_after=1h": 3,
+        "parked_before=1h": 0,
+        "attempts_min=3": 0,
+        "redriven=yes": 0,
+        "edited=no": 3,
+        "payload.order_id=1&payload.order_id=2": 2,
+    }
+
+    counts = {
+        query: admin_client.get(f"{LIST}?{query}&state=open").context["count"] for query in expected
+    }
+
+    assert counts == expected
+
+
+def test_the_form_leads_to_a_url_with_only_what_was_filled_in(admin_client, letters):
+    form = {"type": "", "state": "open", "payload_name": "payload.order_id", "payload_value": "1"}
+
+    response = admin_client.get(LIST, {**form, "header_name": "tenant", "header_value": "t1"})
+
+    assert parse_qsl(response.headers["Location"].partition("?")[2]) == [
+        ("state", "open"),
+        ("header.tenant", "t1"),
+        ("payload.order_id", "1"),
+    ]
+    shown = admin_client.get(response.headers["Location"])
+    assert ids_on(shown) == [letters[1].pk]
+    assert 'value="order_id"' in shown.content.decode()
+
+
+def test_a_filter_that_cannot_be_read_is_said(admin_client, letters):
+    shown = text(admin_client.get(f"{LIST}?parked_after=yesterday&state=open"))
+
+    assert "write a time like" in shown
+
+
+def test_a_page_that_is_none_is_said(admin_client, letters):
+    assert "There is no such page." in text(admin_client.get(f"{LIST}?state=open&after=x~y"))
+
+
+def test_only_what_is_open_is_listed_unless_another_state_is_asked_for(
+    admin_client, letters, charge, bus
+):
+    charge.error = None
+    redrive([letters[0].pk], by="ada", using="default")
+    bus.drain()
+
+    assert len(ids_on(admin_client.get(LIST, follow=True))) == 2
+    assert ids_on(admin_client.get(f"{LIST}?state=healed")) == [letters[0].pk]
+    assert len(ids_on(admin_client.get(f"{LIST}?state=all"))) == 3
+
+
+def test_a_page_leads_to_what_is_older_without_a_number(admin_client, letters, monkeypatch):
+    monkeypatch.setattr(dead_letter_list, "SIZE", 2)
+
+    first = admin_client.get(f"{LIST}?state=open")
+    second = admin_client.get(first.context["older"])
+
+    assert ids_on(first) + ids_on(second) == [each.pk for each in letters[::-1]]
+    assert not second.context["older"]
+    assert second.context["first"] == f"{LIST}?state=open"
+
+
+def test_a_secret_cannot_be_guessed_by_filtering(letters, settings):
+    settings.EVENTBUS = {**settings.EVENTBUS, "REDACT": ["order_id", "tenant"]}
+    client = user_with("view_deadletter")
+
+    for name in ("payload.order_id=1", "header.tenant=t1"):
+        response = client.get(f"{LIST}?{name}&state=open")
+
+        assert "is hidden from you" in text(response)
+        assert ids_on(response) == []
+        assert client.get(f"{DRY_RUN}?{name}").status_code == 400
+
+
+def only_shipping(user, verb, queue) -> bool:
+    return queue.endswith("shipping")
+
+
+def test_dead_letters_of_queues_that_are_not_for_the_user_are_not_shown(bus, charge, settings):
+    subscribed(bus, "ship", queue="shipping")
+    publish("order.placed", {})
+    bus.drain()
+    settings.EVENTBUS = {**settings.EVENTBUS, "PERMISSION": only_shipping}
+    client = user_with("view_deadletter", "redrive_deadletter")
+
+    assert [each.group.row.subscription for each in client.get(GROUPS).context["cards"]] == ["ship"]
+    assert client.get(f"{LIST}?state=open").context["count"] == 1
+    assert client.get(f"{LIST}?queue={conf.queue()}&state=open").context["count"] == 0
+    assert client.get(f"{DRY_RUN}?type=order.placed").context["forecast"].count == 1
+
+
+def test_lists_do_not_read_bodies(admin_client, letters, django_assert_max_num_queries):
+    with django_assert_max_num_queries(40) as queries:
+        admin_client.get(f"{LIST}?state=open")
+        admin_client.get(GROUPS)
+
+    read = r'SELECT [^(]*"(body|payload|traceback)"'
+    assert not [each["sql"] for each in queries if re.search(read, each["sql"])]
+
+
+def test_an_outcome_is_told_in_words(admin_client, bus, letters):
+    redrive([letters[0].pk], by="ada", using="default")
+    assert "re-driving in round 1" in text(admin_client.get(f"{LIST}?state=all"))
+    bus.drain()
+    assert "failed again in round 1" in text(admin_client.get(f"{LIST}?state=all"))
+    redrive([letters[0].pk], by="ada", using="default")
+    DeadLetter.objects.update(redriven_at=timezone.now() - timedelta(hours=2))
+    give_up_waiting("default")
+
+    shown = text(admin_client.get(f"{LIST}?state=all"))
+
+    assert "unanswered: Nothing was heard of it for 1h." in shown
+
+
+# The dry run.
+
+
+def test_the_dry_run_tells_what_would_move_and_what_would_not(admin_client, bus, letters):
+    subscribed(bus, "ship", error=GiveUp("no stock"))
+    publish("order.placed", {})
+    bus.drain()
+    redrive([letters[0].pk], by="ada", using="default")
+
+    shown = text(admin_client.get(f"{DRY_RUN}?type=order.placed"))
+
+    assert "4 would be re-driven" in shown
+    assert "1 stays as it is: re-driving" in shown
+    assert f"charge {conf.queue()} order.placed 3" in shown
+
+
+def test_a_get_moves_nothing(admin_client, letters):
+    form = {"selection": "type=order.placed", **PACE}
+    admin_client.get(DRY_RUN, form)
+    admin_client.get(f"{DRY_RUN}?type=order.placed&{urlencode(PACE)}")
+    planned(admin_client, "type=order.placed", canary=1)
+    plan = RedrivePlan.objects.get()
+
+    for verb in ("start", "pause", "resume", "cancel"):
+        assert admin_client.get(f"{PLANS}{plan.pk}/{verb}/now/").status_code == 405
+
+    assert states() == ["open"] * 3
+    assert RedrivePlan.objects.get().state == "canary"
+
+
+def test_a_plan_heals_what_was_seen_and_tells_each_outcome(admin_client, bus, charge, letters):
+    charge.error = None
+
+    made = planned(admin_client, "type=order.placed")
+    carry_out(bus)
+    shown = admin_client.get(made.headers["Location"])
+
+    assert states() == ["healed"] * 3
+    assert Effect.objects.count() == 3
+    assert "3 of 3 settled" in text(shown)
+    assert [each["name"] for each in shown.context["outcomes"]] == ["healed"] * 3
+    assert {each.redriven_by for each in DeadLetter.objects.all()} == {"admin"}
+
+
+def test_what_arrives_after_the_dry_run_does_not_move(admin_client, bus, charge, letters):
+    shown = admin_client.get(f"{DRY_RUN}?type=order.placed")
+    publish("order.placed", {})
+    bus.drain()
+    charge.error = None
+
+    posted(admin_client, shown)
+    carry_out(bus)
+
+    assert sorted(states()) == ["healed", "healed", "healed", "open"]
+
+
+def test_what_is_parked_after_the_list_was_shown_is_not_in_its_selection(
+    admin_client, bus, letters
+):
+    every = admin_client.get(f"{LIST}?state=open").context["for_all"][0]
+    publish("order.placed", {})
+    bus.drain()
+
+    assert admin_client.get(every.url).context["forecast"].count == 3
+
+
+def test_a_dead_letter_that_failed_again_since_it_was_shown_does_not_move(
+    admin_client, bus, letters
+):
+    shown = admin_client.get(f"{DRY_RUN}?type=order.placed")
+    redrive([letters[0].pk], by="ada", using="default")
+    bus.drain()
+
+    posted(admin_client, shown)
+
+    chosen = PlannedRedrive.objects.values_list("dead_letter_id", flat=True)
+    assert set(chosen) == {letters[1].pk, letters[2].pk}
+
+
+def test_two_admins_move_each_dead_letter_once(admin_client, bus, charge, letters):
+    other = user_with("view_deadletter", "redrive_deadletter", "view_redriveplan")
+    mine, theirs = (each.get(f"{DRY_RUN}?type=order.placed") for each in (admin_client, other))
+    charge.error = None
+
+    posted(admin_client, mine)
+    posted(other, theirs)
+    carry_out(bus)
+
+    assert Effect.objects.count() == 3
+    assert OutboxEvent.objects.exclude(queue="").count() == 3
+    outcomes = sorted(PlannedRedrive.objects.values_list("state", flat=True))
+    assert outcomes == ["healed"] * 3 + ["skipped"] * 3
+
+
+def test_a_reason_is_needed_above_a_number(admin_client, letters, settings):
+    settings.EVENTBUS = {**settings.EVENTBUS, "REASON_ABOVE": 2}
+
+    refused = planned(admin_client, "type=order.placed")
+    assert refused.context["form"].errors["reason"]
+    assert not RedrivePlan.objects.exists()
+    assert planned(admin_client, "type=order.placed", limit=2).status_code == 302
+    assert planned(admin_client, "type=order.placed", reason="mended").status_code == 302
+
+
+def test_a_plan_over_nothing_is_not_made(admin_client, letters):
+    response = admin_client.get(f"{DRY_RUN}?type=no.such")
+    refused = posted(admin_client, response)
+
+    assert "There is nothing to re-drive." in text(response)
+    assert "Nothing that could be re-driven" in text(refused)
+
+
+@pytest.mark.parametrize("wrong", [{"rate": 0}, {"canary": -1}, {"in_flight": 0}, {"tries": "x"}])
+def test_a_pace_that_is_none_is_refused(admin_client, letters, wrong):
+    refused = planned(admin_client, "type=order.placed", **wrong)
+
+    assert refused.context["form"].errors
+    assert not RedrivePlan.objects.exists()
+
+
+def test_a_selection_that_is_none_is_refused(admin_client, letters):
+    assert admin_client.post(DRY_RUN, {"selection": "id=x", **PACE}).status_code == 400
+    assert admin_client.get(f"{DRY_RUN}?id=x").status_code == 400
+
+
+# Rights.
+
+
+def test_a_user_without_the_right_sees_why_and_gets_403_from_a_hand_made_post(letters):
+    client = user_with("view_deadletter", "change_deadletter", "delete_deadletter")
+    words = "You need the permission eventbus.redrive_deadletter."
+
+    for path in (f"{LIST}?state=open", f"{DRY_RUN}?state=open", page_of(letters[0])):
+        assert words in text(client.get(path))
+    response = client.post(DRY_RUN, {"selection": "type=order.placed", **PACE})
+
+    assert response.status_code == 403
+    assert not RedrivePlan.objects.exists()
+
+
+def test_the_right_to_redrive_alone_does_not_show_dead_letters(letters):
+    client = user_with("redrive_deadletter")
+
+    for path in (GROUPS, LIST, DRY_RUN, f"{GROUPS}groups/x/"):
+        assert client.get(path).status_code == 403
+
+
+def test_a_post_without_a_csrf_token_is_refused(admin_user, letters):
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(admin_user)
+
+    response = client.post(DRY_RUN, {"selection": "type=order.placed", **PACE})
+
+    assert response.status_code == 403
+    assert not RedrivePlan.objects.exists()
+
+
+# Plans.
+
+
+@pytest.fixture
+def plan(admin_client, letters) -> RedrivePlan:
+    planned(admin_client, "type=order.placed", canary=1, reason="mended")
+    return RedrivePlan.objects.get()
+
+
+def do(client, plan, verb):
+    return client.post(f"{PLANS}{plan.pk}/{verb}/now/", follow=True)
+
+
+def test_a_plan_is_paused_resumed_and_cancelled(admin_client, plan):
+    for verb, state in (("pause", "paused"), ("resume", "canary"), ("cancel", "cancelled")):
+        do(admin_client, plan, verb)
+
+        plan.refresh_from_db()
+        assert plan.state == state
+    assert "one cannot pause it" in text(do(admin_client, plan, "pause"))
+    assert do(admin_client, plan, "explode").status_code == 404
+    assert admin_client.post(f"{PLANS}77/pause/now/").status_code == 404
+
+
+def test_a_plan_is_steered_only_with_the_right(plan):
+    client = user_with("view_deadletter", "view_redriveplan")
+
+    assert do(client, plan, "cancel").status_code == 403
+    assert "You need the permission" in text(client.get(f"{PLANS}{plan.pk}/change/"))
+    assert RedrivePlan.objects.get().state == "canary"
+
+
+def test_a_plan_pauses_itself_and_says_why(admin_client, bus, plan):
+    carry_out(bus)
+
+    shown = admin_client.get(f"{PLANS}{plan.pk}/change/")
+
+    assert "Paused : 1 of the latest 1 failed again" in text(shown)
+    assert [part.count for part in shown.context["progress"].parts] == [0, 1, 0, 0, 0, 2]
+    assert [each["why"] for each in shown.context["outcomes"]] == ["ValueError"]
+
+
+def test_the_progress_of_a_plan_is_told_as_json(admin_client, bus, charge, plan):
+    before = admin_client.get(f"{PLANS}{plan.pk}/progress/").json()
+    charge.error = None
+    carry_out(bus)
+    after = admin_client.get(f"{PLANS}{plan.pk}/progress/").json()
+
+    assert before["is_over"] is False
+    assert "0 of 3 settled" in before["parts"]["progress"]
+    assert "Pause" in before["parts"]["verbs"]
+    assert after["is_over"] is True
+    assert 'aria-valuenow="100"' in after["parts"]["progress"]
+    assert "Pause" not in after["parts"]["verbs"]
+
+
+def test_outcomes_are_shown_of_one_kind(admin_client, bus, plan):
+    carry_out(bus)
+
+    shown = admin_client.get(f"{PLANS}{plan.pk}/change/?outcome=pending")
+
+    assert len(shown.context["outcomes"]) == 2
+
+
+def test_the_plans_are_listed_and_one_that_is_none_is_not_found(admin_client, plan):
+    assert "mended" in text(admin_client.get(PLANS))
+    assert admin_client.get(f"{PLANS}77/change/").status_code == 404
+    assert admin_client.get(f"{PLANS}77/progress/").status_code == 404
+
+
+# Foreign content, under a strict policy.
+
+
+def test_script_stays_text_on_every_page(admin_client, bus):
+    subscribed(bus, error=GiveUp(SCRIPT))
+    bus.put(body=b'{"note": "%s"}' % SCRIPT.encode(), headers={"tenant": SCRIPT})
+    bus.drain()
+    group = FailureGroup.objects.get()
+    group.acknowledge("ada", SCRIPT)
+    planned(admin_client, f"header.tenant={SCRIPT}", reason=SCRIPT)
+    plan = RedrivePlan.objects.get()
+    carry_out(bus)
+
+    for path in (GROUPS, f"{LIST}?state=all", f"{GROUPS}groups/{group.pk}/", f"{DRY_RUN}?error={SCRIPT}",
+                 f"{PLANS}{plan.pk}/change/", f"{PLANS}{plan.pk}/progress/", PLANS):  # fmt: skip
+        page = admin_client.get(path).content.decode()
+        assert SCRIPT not in page, path
+    assert escape(SCRIPT) in admin_client.get(GROUPS).content.decode()
+
+
+def test_no_page_needs_inline_script_or_style_of_ours(admin_client, group, plan):
+    for path in (GROUPS, f"{LIST}?state=open", f"{GROUPS}groups/{group.pk}/", DRY_RUN,
+                 f"{PLANS}{plan.pk}/change/"):  # fmt: skip
+        page = admin_client.get(path).content.decode()
+        assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", page)
+        assert not re.search(r"<script(?![^>]*\bsrc=)(?![^>]*application/json)", page)
