@@ -16,6 +16,7 @@ from django.utils import timezone
 from django_eventbus.conf import conf
 from django_eventbus.deaths import as_it_was, death_of, home_of
 from django_eventbus.exceptions import UnknownQueue
+from django_eventbus.formats import recognised
 from django_eventbus.messages import (
     ORIGINAL_QUEUE,
     REDRIVEN_AT,
@@ -112,7 +113,8 @@ def _received(subscriber: Subscriber, limit: int) -> Iterator[Delivery]:
 
 def _remains(delivery: Delivery, dlq: DeadLetterQueue) -> Remains:
     queue = home_of(delivery.message, dlq.queues)
-    return Remains(message=as_it_was(delivery.message, queue), queue=queue)
+    message = recognised(as_it_was(delivery.message, queue), conf.max_body_bytes)
+    return Remains(message=message, queue=queue)
 
 
 @dataclass(slots=True, kw_only=True)

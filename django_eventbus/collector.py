@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from django.db import transaction
 from msgspec.structs import replace
 
-from django_eventbus.conf import conf
 from django_eventbus.consumer import Consumer, database_of, subscriptions_for
 from django_eventbus.dead_letters import Cause, park
 from django_eventbus.deaths import Death, as_it_was, death_of
-from django_eventbus.exceptions import Undecodable
-from django_eventbus.messages import Message, payload_of
+from django_eventbus.deliveries import ReadDelivery
+from django_eventbus.messages import Message
 from django_eventbus.models import DeadLetter, InboxRecord
 from django_eventbus.outages import proven
 from django_eventbus.outcomes import Duplicate, Park
@@ -54,22 +53,14 @@ class Collector(Consumer):
     an effect gets no dead letter beside it, and a recorded retry is sent again instead.
     """
 
-    def _settlements(self, delivery: Delivery) -> Iterator[Settlement]:
+    def _settlements(self, delivery: ReadDelivery) -> Iterator[Settlement]:
         death = death_of(delivery.message, delivery.queue)
-        subscriptions = _concerned(delivery)
+        subscriptions = [] if delivery.problem else subscriptions_for(delivery)
         for each in subscriptions:
             yield _collected(delivery, each, death)
         if not subscriptions:
             yield _collected_unreached(delivery, death)
         sys.audit("eventbus.collector.recorded")
-
-
-def _concerned(delivery: Delivery) -> list[Subscription]:
-    try:
-        payload_of(delivery.message, conf.max_body_bytes)
-    except Undecodable:
-        return []
-    return subscriptions_for(delivery)
 
 
 def _collected(delivery: Delivery, subscription: Subscription, death: Death) -> Settlement:

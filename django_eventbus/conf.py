@@ -167,6 +167,7 @@ class Conf:
     names = Setting(naming.names, {})
     exchange_types = Setting(naming.exchange_types, {})
     routes = Setting(naming.routes, {})
+    format = Setting(one_of("native", "envelope", "cloudevents"), "native")
     queue_type = Setting(one_of("quorum", "classic"), "quorum")
     heartbeat = Setting(wait, "60s")
     connect_timeout = Setting(wait, "10s")

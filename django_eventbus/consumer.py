@@ -12,11 +12,12 @@ from msgspec.structs import replace
 
 from django_eventbus.conf import conf
 from django_eventbus.dead_letters import heal_unreached, was_discarded
+from django_eventbus.deliveries import ReadDelivery
 from django_eventbus.events import ReceivedEvent
 from django_eventbus.exceptions import BrokerUnavailable, Busy, Unavailable, Undecodable, Unmatched
 from django_eventbus.fingerprints import last_place
 from django_eventbus.inbox import Inbox
-from django_eventbus.messages import ORIGINAL_QUEUE, RETRY_COUNT, SUBSCRIPTION, payload_of
+from django_eventbus.messages import ORIGINAL_QUEUE, RETRY_COUNT, SUBSCRIPTION
 from django_eventbus.models import InboxRecord
 from django_eventbus.outages import proven
 from django_eventbus.outcomes import (
@@ -75,6 +76,9 @@ class Consumer:
 
     def consume(self, delivery: Delivery) -> list[Settlement]:
         """Settle *delivery*. Raise Unavailable, with the delivery returned, in an outage."""
+        return self._settle(ReadDelivery(delivery))
+
+    def _settle(self, delivery: ReadDelivery) -> list[Settlement]:
         settlements: list[Settlement] = []
         try:
             if is_system_event(delivery.message):
@@ -98,14 +102,12 @@ class Consumer:
                 _call_hook(delivery, settlement)
         return settlements
 
-    def _settlements(self, delivery: Delivery) -> Iterator[Settlement]:
+    def _settlements(self, delivery: ReadDelivery) -> Iterator[Settlement]:
         if other := _meant_for(delivery):
             yield Settlement(subscription=None, outcome=Skipped(reason=f"it is for {other}"))
             return
-        try:
-            payload = payload_of(delivery.message, conf.max_body_bytes)
-        except Undecodable as error:
-            yield self._settle_unreached(delivery, error)
+        if delivery.problem:
+            yield self._settle_unreached(delivery, delivery.problem)
             return
         if delivery.message.round and _was_discarded(delivery):
             yield Settlement(subscription=None, outcome=Skipped(reason="it was discarded"))
@@ -116,7 +118,7 @@ class Consumer:
             return
         arrival = Arrival(
             message=delivery.message,
-            payload=payload,
+            payload=delivery.payload,
             queue=delivery.queue,
             is_redelivered=delivery.is_redelivered,
         )
@@ -250,7 +252,7 @@ def _return(delivery: Delivery) -> None:
         logger.debug("%s returns by itself when the broker notices.", delivery.message.id)
 
 
-def _call_hook(delivery: Delivery, settlement: Settlement) -> None:
+def _call_hook(delivery: ReadDelivery, settlement: Settlement) -> None:
     """Tell the subscription of its own outcome; what its hook raises changes nothing."""
     subscription, error = settlement.subscription, settlement.error
     if subscription is None or error is None:
@@ -266,11 +268,10 @@ def _call_hook(delivery: Delivery, settlement: Settlement) -> None:
         logger.error("A hook of %s raised %s: %s", subscription.name, kind, place)
 
 
-def _received(delivery: Delivery, subscription: Subscription) -> ReceivedEvent:
+def _received(delivery: ReadDelivery, subscription: Subscription) -> ReceivedEvent:
     """Return what a handler by pattern would have been given."""
     meta = meta_of(delivery.message, queue=delivery.queue, subscription=subscription)
-    payload = payload_of(delivery.message, conf.max_body_bytes)
-    return ReceivedEvent(type=meta.type, payload=payload, meta=meta)
+    return ReceivedEvent(type=meta.type, payload=delivery.payload, meta=meta)
 
 
 def _announce(delivery: Delivery, settlement: Settlement) -> None:

@@ -12,8 +12,8 @@ from django.db.models import Count, Exists, Max, Min, OuterRef
 
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import Unreadable
+from django_eventbus.formats import read
 from django_eventbus.matching import freeze, letters_of
-from django_eventbus.messages import payload_of
 from django_eventbus.models import DeadLetter, InboxMark, InboxRecord
 from django_eventbus.models.dead_letter import DeadLetterQuerySet
 from django_eventbus.selections import Selection
@@ -155,7 +155,7 @@ def _validate(forecast: Forecast, ids: list[int], using: str, change: Callable[[
 
 def _problem_with(letter: DeadLetter, change: Callable[[Any], Any]) -> str:
     try:
-        payload = change(payload_of(letter.message(), conf.max_body_bytes))
+        payload = change(read(letter.message(), conf.max_body_bytes).payload)
     except Unreadable as error:
         return str(error)
     return " ".join(problems_with(letter, payload))

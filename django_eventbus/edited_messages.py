@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import BadEdit
+from django_eventbus.formats import with_payload
 from django_eventbus.headers import headers_problem, is_reserved
 from django_eventbus.merge_patches import merged
 from django_eventbus.messages import CAUSATION, EDITED_FROM, Message, uuid7
@@ -51,13 +52,12 @@ def edited_message(letter: DeadLetter, edit: Edit) -> Message:
     old = letter.message()
     kept = {name: value for name, value in old.headers.items() if is_reserved(name)}
     headers = own_headers(letter) if edit.headers is None else edit.headers
-    return msgspec.structs.replace(
+    new = msgspec.structs.replace(
         old,
         id=str(uuid7()),
-        body=body_of(edit.payload, conf.max_body_bytes),
-        content_type="application/json",
         sent_at=timezone.now(),
         correlation_id=old.correlation_id or old.id,
         headers={**headers, **kept, CAUSATION: old.id, EDITED_FROM: old.id},
         fault="",
     )
+    return with_payload(new, body_of(edit.payload, conf.max_body_bytes))

@@ -34,6 +34,7 @@ class Meta:
     published_at: datetime | None = None
     is_debug: bool = False
     headers: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_last(self) -> bool:

@@ -15,8 +15,6 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from django_eventbus.exceptions import Undecodable
-
 RETRY_COUNT = "x-retry-count"
 ORIGINAL_EXCHANGE = "x-original-exchange"
 ORIGINAL_ROUTING_KEY = "x-original-routing-key"
@@ -36,6 +34,7 @@ VERSION = "eventbus-version"
 KEY = "eventbus-key"
 CAUSATION = "eventbus-causation"
 DEBUG = "eventbus-debug"
+FORMAT = "eventbus-format"
 NOT_BEFORE = "eventbus-not-before"
 ROW = "eventbus-row"
 #: Holds, in Base64, the properties that could not be read.
@@ -44,7 +43,7 @@ _MADE = "sha256:"
 _OWN_NUMBERS: tuple[str, ...] = (RETRY_COUNT, REDRIVEN_COUNT, REDRIVEN_DEAD_LETTER, REDRIVEN_TRIES)
 _OWN_NUMBERS += (VERSION, NOT_BEFORE)
 _OWN_TEXTS: tuple[str, ...] = (ORIGINAL_EXCHANGE, ORIGINAL_ROUTING_KEY, ORIGINAL_QUEUE, KEY)
-_OWN_TEXTS += (SUBSCRIPTION, CAUSATION, REDRIVEN_AT, REDRIVEN_BY, EDITED_FROM)
+_OWN_TEXTS += (SUBSCRIPTION, CAUSATION, FORMAT, REDRIVEN_AT, REDRIVEN_BY, EDITED_FROM)
 
 #: Set by the broker or meant for it. Sent on, they would make it drop, expire or copy the message.
 _BROKERS_OWN = ("x-death", "x-first-death", "x-last-death", "x-delivery-count", "x-acquired-count")
@@ -75,6 +74,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     routing_key: str = ""
     #: What the transport could not read of it.
     fault: str = ""
+    #: What its format says beside the payload. Read from the body or the headers, never sent.
+    extra: Mapping[str, Any] | None = None
 
     @property
     def attempt(self) -> int:
@@ -172,18 +173,6 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
         return {name: value for name, value in self.headers.items() if not is_of_its_past(name)}
 
 
-def payload_of(message: Message, limit: int) -> Any:
-    """Decode the body, or raise Undecodable with the reason."""
-    if problem := message.fault or id_problem(message.id) or _envelope_problem(message, limit):
-        raise Undecodable(problem)
-    try:
-        return msgspec.json.decode(message.body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise Undecodable(f"the body is not JSON: {error}") from None
-    except RecursionError:
-        raise Undecodable("the body is nested too deeply") from None
-
-
 def is_made(message_id: str) -> bool:
     """Whether it is an id made of a message's bytes, because it had none of its own."""
     return message_id.startswith(_MADE)
@@ -195,16 +184,6 @@ def id_problem(message_id: str) -> str:
     if len(message_id.encode(errors="replace")) > _SHORT:
         return "the message_id is longer than 255 bytes"
     return "" if is_storable(message_id) else "the message_id holds a NUL or a lone surrogate"
-
-
-def _envelope_problem(message: Message, limit: int) -> str:
-    if not message.type or not is_storable(message.type) or len(message.type) > _SHORT:
-        return "the message has no usable type"
-    if message.content_type.partition(";")[0].strip().lower() not in ("", "application/json"):
-        return f"the content type is {storable(message.content_type, 100)}, not application/json"
-    if len(message.body) > limit:
-        return f"the body has {len(message.body)} bytes; MAX_BODY_BYTES is {limit}"
-    return ""
 
 
 def is_brokers_own(name: str) -> bool:

@@ -16,6 +16,7 @@ from django_eventbus.conf import NAME_LIMIT, conf
 from django_eventbus.durations import Duration, seconds
 from django_eventbus.events import Command, Event, Meta, cause, is_type
 from django_eventbus.exceptions import InvalidEvent, InvalidPayload, NoTransaction
+from django_eventbus.formats import write as write_format
 from django_eventbus.headers import headers_problem
 from django_eventbus.messages import (
     CAUSATION,
@@ -183,7 +184,7 @@ def _row(publication: object, key: object, sending: Sending) -> OutboxEvent:
     causation_id = because.id if because else ""
     key_text = _short("key", "" if key is None else str(key))
     message_id = str(uuid7())
-    return OutboxEvent(
+    row = OutboxEvent(
         state=OutboxEvent.State.SCHEDULED if sending.due_at else OutboxEvent.State.READY,
         message_id=message_id,
         type=event_type,
@@ -201,6 +202,14 @@ def _row(publication: object, key: object, sending: Sending) -> OutboxEvent:
         created_at=sending.now,
         due_at=sending.due_at,
     )
+    return _in_format(row, conf.format)
+
+
+def _in_format(row: OutboxEvent, name: str) -> OutboxEvent:
+    if name != "native":
+        message = write_format(row.message(), name)
+        row.body, row.headers = message.body, dict(message.headers)
+    return row
 
 
 def _parts(publication: object, route: Route) -> tuple[str, int, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from django_eventbus.conf import conf
 from django_eventbus.dead_letters import cause_of, park
 from django_eventbus.exceptions import BrokerUnavailable
+from django_eventbus.formats import blamed
 from django_eventbus.messages import (
     FINAL_ERROR,
     FINAL_KIND,
@@ -55,7 +56,7 @@ class Parking:
         dlq = self.dead_letter_queue(queue)
         if conf.park_to != "broker" or dlq is None:
             return False
-        copy = message.identified().copy_for(queue, **facts)
+        copy = blamed(message.identified().copy_for(queue, **facts), str(facts[FINAL_ERROR]))
         outgoing = Outgoing(address=ToQueue(queue=dlq), message=copy)
         (receipt,) = self.publisher.publish([outgoing])
         if not isinstance(receipt, Confirmed | Rejected):

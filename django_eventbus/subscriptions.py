@@ -156,6 +156,7 @@ def meta_of(message: Message, *, queue: str, subscription: Subscription | None) 
         published_at=message.sent_at,
         is_debug=message.is_debug,
         headers=dict(message.headers),
+        extra=dict(message.extra or {}),
     )
 
 

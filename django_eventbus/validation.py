@@ -10,7 +10,8 @@ import msgspec
 from django_eventbus.conf import conf
 from django_eventbus.events import Event
 from django_eventbus.exceptions import InvalidEvent, InvalidPayload, Unreadable
-from django_eventbus.messages import Message, payload_of
+from django_eventbus.formats import read
+from django_eventbus.messages import Message
 from django_eventbus.models import DeadLetter
 from django_eventbus.payloads import body_of
 from django_eventbus.subscriptions import Subscription, registry
@@ -29,7 +30,7 @@ def receivers_of(letter: DeadLetter) -> Iterator[Subscription]:
 def payload_or_none(letter: DeadLetter) -> Any:
     """Return what the body says, or None if it cannot be read."""
     try:
-        return payload_of(letter.message(), conf.max_body_bytes)
+        return read(letter.message(), conf.max_body_bytes).payload
     except Unreadable:
         return None
 

@@ -125,6 +125,7 @@ WRONG = {
     "PREFETCH": [0],
     "RETRY_DELAYS": [None, "soon", ["30s", None], {"30s": 1}, [-1], ["9" * 400 + "s"]],
     "TRIES": [0, -1, "3", 2.0, True, 2**31],
+    "FORMAT": [None, "json", ["native"]],
     "PARK_TO": [None, "disk", ["broker"]],
     "COLLECT_DLQ": [1, "no"],
     "UNMATCHED": ["drop", ["park"], True],

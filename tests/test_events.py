@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from django_eventbus import Event, Meta
 from django_eventbus.exceptions import InvalidPayload, UnknownVersion
-from django_eventbus.messages import Message, payload_of
+from django_eventbus.formats import read
+from django_eventbus.messages import Message
 from django_eventbus.payloads import body_of
 
 LIMIT = 10**6
@@ -89,7 +90,7 @@ def meta(event_type: str = "order.plain", version: int = 1) -> Meta:
 def received(event: Event) -> Event:
     """Take *event* to bytes and back, as the bus does."""
     message = Message(id="1", type=event.event_type, body=body_of(event, LIMIT))
-    payload = payload_of(message, LIMIT)
+    payload = read(message, LIMIT).payload
     return type(event).received(payload, meta(event.event_type, event.event_version))
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from django_eventbus import RetryLater
 from django_eventbus.exceptions import Undecodable
+from django_eventbus.formats import read
 from django_eventbus.messages import (
     NOT_BEFORE,
     REDRIVEN_AT,
@@ -24,7 +25,6 @@ from django_eventbus.messages import (
     VERSION,
     Message,
     _next_tick,
-    payload_of,
     storable,
     storable_json,
     uuid7,
@@ -60,7 +60,7 @@ def nested(levels):
     ],
 )
 def test_any_json_is_a_payload(body, expected):
-    assert payload_of(message(body=body), 1000) == expected
+    assert read(message(body=body), 1000).payload == expected
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_any_json_is_a_payload(body, expected):
     ["application/json", "", "APPLICATION/JSON", "application/json; charset=utf-8"],
 )
 def test_json_is_read_whatever_its_content_type_looks_like(content_type):
-    assert payload_of(message(content_type=content_type), 1000) == {}
+    assert read(message(content_type=content_type), 1000).payload == {}
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_json_is_read_whatever_its_content_type_looks_like(content_type):
 )
 def test_what_cannot_be_read_is_undecodable_with_the_reason(changes, reason):
     with pytest.raises(Undecodable, match=reason):
-        payload_of(message(**changes), 1000)
+        read(message(**changes), 1000)
 
 
 @pytest.mark.parametrize(
@@ -115,11 +115,11 @@ def test_what_cannot_be_read_is_undecodable_with_the_reason(changes, reason):
 )
 def test_what_would_exhaust_python_is_undecodable_with_the_reason(body, reason):
     with pytest.raises(Undecodable, match=reason):
-        payload_of(message(body=body), 10**7)
+        read(message(body=body), 10**7)
 
 
 def test_a_body_of_exactly_the_limit_is_read():
-    assert payload_of(message(body=b'"' + b"x" * 998 + b'"'), 1000) == "x" * 998
+    assert read(message(body=b'"' + b"x" * 998 + b'"'), 1000).payload == "x" * 998
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ MESSAGES = st.builds(
 @given(MESSAGES)
 def test_no_message_makes_us_raise_anything_but_undecodable(received):
     with suppress(Undecodable):
-        payload_of(received, 1000)
+        read(received, 1000)
     assert received.attempt >= 1
     assert received.round >= 0
     assert received.version >= 1

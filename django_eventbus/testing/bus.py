@@ -13,7 +13,8 @@ from django_eventbus.conf import conf
 from django_eventbus.consumer import Consumer
 from django_eventbus.events import Event, ReceivedEvent
 from django_eventbus.exceptions import BadSetting
-from django_eventbus.messages import Message, payload_of
+from django_eventbus.formats import read
+from django_eventbus.messages import Message
 from django_eventbus.models import DeadLetter, OutboxEvent
 from django_eventbus.relay import Relay
 from django_eventbus.settlements import Settlement
@@ -202,9 +203,9 @@ class EventBus:
 
 
 def _event(message: Message) -> ReceivedEvent:
-    meta = meta_of(message, queue="", subscription=None)
-    payload = payload_of(message, conf.max_body_bytes)
-    return ReceivedEvent(type=message.type, payload=payload, meta=meta)
+    reading = read(message, conf.max_body_bytes)
+    meta = meta_of(reading.message, queue="", subscription=None)
+    return ReceivedEvent(type=meta.type, payload=reading.payload, meta=meta)
 
 
 def _going_round(settlements: list[Settlement], limit: int) -> str:

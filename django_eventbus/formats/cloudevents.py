@@ -1,0 +1,174 @@
+"""CloudEvents 1.0: both modes are read, the binary one is written."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from msgspec import UNSET, Raw
+from msgspec.json import encode
+from msgspec.structs import replace
+
+from django_eventbus.exceptions import Undecodable
+from django_eventbus.formats.native import json_of, media_type, properties_problems
+from django_eventbus.formats.readings import Reading, kind_of
+from django_eventbus.messages import CAUSATION, KEY, Message, parsed_time
+
+_PREFIX = "cloudEvents_"
+#: What AMQP's binding knows too; in headers that JMS can read there are no colons.
+_PREFIXES = (_PREFIX, "cloudEvents:")
+_STRUCTURED = "application/cloudevents"
+_REQUIRED = ("id", "source", "type")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+#: Attributes that are headers of ours.
+_HEADERS = {"partitionkey": KEY, "causationid": CAUSATION}
+
+
+def written(message: Message) -> Message:
+    """Return *message* with its attributes in headers; the body stays as it is."""
+    attributes = {
+        "specversion": "1.0",
+        "id": message.id,
+        "source": message.source,
+        "type": message.type,
+        "time": message.sent_at.isoformat() if message.sent_at else "",
+        "correlationid": message.correlation_id,
+        **{name: message.text(header) for name, header in _HEADERS.items()},
+    }
+    told = {f"{_PREFIX}{name}": value for name, value in attributes.items() if value}
+    return replace(message, headers={**message.headers, **told})
+
+
+def with_payload(message: Message, body: bytes) -> Message | None:
+    """Return *message*, if it is a CloudEvent, with other data, under its new id."""
+    if is_binary(message):
+        prefix = next(each for each in _PREFIXES if f"{each}specversion" in message.headers)
+        headers = {**message.headers, f"{prefix}id": message.id}
+        return replace(message, body=body, content_type="application/json", headers=headers)
+    if not is_structured(message):
+        return None
+    try:
+        event = _object_of(message)
+    except Undecodable:
+        return None
+    event.pop("data_base64", None)
+    return replace(message, body=encode({**event, "id": message.id, "data": Raw(body)}))
+
+
+def is_structured(message: Message) -> bool:
+    return message.content_type.lower().startswith(_STRUCTURED)
+
+
+def is_binary(message: Message) -> bool:
+    return any(f"{prefix}specversion" in message.headers for prefix in _PREFIXES)
+
+
+def read_structured(message: Message) -> Reading:
+    """Read an event that is all in the body."""
+    try:
+        body = _object_of(message)
+        payload = _data_of(body)
+    except Undecodable as error:
+        return Reading(message=message, problems=(str(error),))
+    attributes = {name: each for name, each in body.items() if name not in ("data", "data_base64")}
+    return _read(message, attributes, payload)
+
+
+def _object_of(message: Message) -> dict[str, Any]:
+    if media_type(message.content_type) != f"{_STRUCTURED}+json":
+        kind = media_type(message.content_type)
+        raise Undecodable(
+            f"the content type is {kind:.100}, of which only {_STRUCTURED}+json is read"
+        )
+    body = json_of(message.body, "")
+    if not isinstance(body, dict):
+        raise Undecodable(f"the body is {kind_of(body)}, not an object")
+    return body
+
+
+def _data_of(body: Mapping[str, Any]) -> Any:
+    if "data_base64" not in body:
+        return body.get("data", {})
+    if "data" in body:
+        raise Undecodable("data and data_base64 are both there")
+    try:
+        data = base64.b64decode(body["data_base64"], validate=True)
+    except (binascii.Error, TypeError, ValueError):
+        raise Undecodable("data_base64 is not Base64") from None
+    return json_of(data, _json_type(str(body.get("datacontenttype") or "")))
+
+
+def read_binary(message: Message) -> Reading:
+    """Read an event whose attributes are headers and whose data is the body."""
+    attributes = {
+        name.removeprefix(prefix): value
+        for prefix in reversed(_PREFIXES)
+        for name, value in message.headers.items()
+        if name.startswith(prefix)
+    }
+    try:
+        payload = json_of(message.body, _json_type(message.content_type)) if message.body else {}
+    except Undecodable as error:
+        return _read(message, attributes, UNSET, str(error))
+    return _read(message, attributes, payload)
+
+
+def _json_type(content_type: str) -> str:
+    return "" if media_type(content_type).endswith("+json") else content_type
+
+
+def _read(message: Message, attributes: Mapping[str, Any], payload: Any, *problems: str) -> Reading:
+    found = (*_problems_with(attributes), *problems)
+    if not found:
+        message = _told(message, attributes)
+        found = tuple(properties_problems(message))
+    return Reading(message=message, payload=payload, problems=found)
+
+
+def _problems_with(attributes: Mapping[str, Any]) -> Iterator[str]:
+    version = attributes.get("specversion")
+    if not isinstance(version, str) or not version.startswith("1."):
+        yield f"specversion is {version!r:.20}, not '1.0'"
+    for name in _REQUIRED:
+        value = attributes.get(name)
+        if value is None or value == "":
+            yield f"{name} is missing"
+        elif not isinstance(value, str):
+            yield f"{name} is {kind_of(value)}, not text"
+    if attributes.get("time") and _time_of(attributes) is None:
+        yield "time is no time as RFC 3339 has it"
+
+
+def _time_of(attributes: Mapping[str, Any]) -> datetime | None:
+    value = attributes.get("time")
+    # A broker has timestamps of its own.
+    text = value.isoformat() if isinstance(value, datetime) else str(value or "")
+    return parsed_time(text)
+
+
+def _told(message: Message, attributes: Mapping[str, Any]) -> Message:
+    headers = {**message.headers}
+    for name, header in _HEADERS.items():
+        if isinstance(attributes.get(name), str):
+            headers.setdefault(header, attributes[name])
+    correlation = attributes.get("correlationid")
+    return replace(
+        message,
+        id=_id_of(attributes),
+        type=attributes["type"],
+        source=attributes["source"],
+        sent_at=_time_of(attributes) or message.sent_at,
+        correlation_id=correlation if isinstance(correlation, str) else message.correlation_id,
+        headers=headers,
+        extra=dict(attributes),
+    )
+
+
+def _id_of(attributes: Mapping[str, Any]) -> str:
+    # An id is unique for its source only: of two services that count, one would lose its events.
+    name: str = attributes["id"]
+    return name if _UUID.fullmatch(name) else f"{attributes['source']}#{name}"

@@ -1,0 +1,80 @@
+"""The native format: the payload is the body, as JSON; everything else is beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from django_eventbus.exceptions import Undecodable
+from django_eventbus.formats.readings import Reading
+from django_eventbus.messages import (
+    FORMAT,
+    VERSION,
+    Message,
+    id_problem,
+    is_storable,
+    storable,
+)
+
+_SHORT = 255
+
+
+def read(message: Message) -> Reading:
+    problems = [*properties_problems(message)]
+    payload: Any = msgspec.UNSET
+    try:
+        payload = json_of(message.body, message.content_type)
+    except Undecodable as error:
+        problems.append(str(error))
+    return Reading(message=message, payload=payload, problems=tuple(problems))
+
+
+def with_payload(message: Message, body: bytes) -> Message:
+    """Return *message* with *body*, and without what speaks of another format."""
+    headers = {
+        name: value
+        for name, value in message.headers.items()
+        if name != FORMAT and not name.startswith("cloudEvents")
+    }
+    # A version says that it is native, whatever the payload looks like.
+    headers[VERSION] = message.version
+    return replace(message, body=body, content_type="application/json", headers=headers)
+
+
+def json_of(body: bytes, content_type: str) -> Any:
+    """Decode *body*, or raise Undecodable."""
+    if not is_json(content_type):
+        raise Undecodable(
+            f"the content type is {storable(content_type, 100)}, not application/json"
+        )
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Undecodable(f"the body is not JSON: {error}") from None
+    except RecursionError:
+        raise Undecodable("the body is nested too deeply") from None
+
+
+def is_json(content_type: str) -> bool:
+    return media_type(content_type) in ("", "application/json")
+
+
+def media_type(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
+def properties_problems(message: Message) -> Iterator[str]:
+    """Yield what is wrong with the id and the type."""
+    if problem := id_problem(message.id):
+        yield problem
+    if not message.type or not is_storable(message.type) or len(message.type) > _SHORT:
+        yield "the message has no usable type"
+
+
+def size_problem(message: Message, limit: int) -> str:
+    if len(message.body) <= limit:
+        return ""
+    return f"the body has {len(message.body)} bytes; MAX_BODY_BYTES is {limit}"
