@@ -38,6 +38,7 @@ HOW_TO = sorted((DOCS / "how-to").glob("*.md"))
 COMMANDS_PAGE = DOCS / "reference/commands.md"
 COMMANDS = (
     "consume_events",
+    "discard_events",
     "eventbus_doctor",
     "eventbus_ping",
     "eventbus_status",

@@ -1,54 +1,149 @@
-"""Re-drive what lies in a broker's DLQ."""
+"""Re-drive dead letters by a plan, or what lies in a broker's DLQ."""
 
 from __future__ import annotations
 
-import getpass
+import argparse
 import json
+import sys
+import time
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
+from django_eventbus import plans
 from django_eventbus.broker_dead_letters import BrokerRedrive, find_dead_letter_queue, peek
-from django_eventbus.management.worker_command import connected, positive, refuse_missing_tables
+from django_eventbus.dry_runs import dry_run
+from django_eventbus.edits import dry_run_patch
+from django_eventbus.management.progress_bar import ProgressBar
+from django_eventbus.management.selection_command import SelectionCommand, as_json, as_lines
+from django_eventbus.management.worker_command import connected, positive
+from django_eventbus.models import RedrivePlan
+from django_eventbus.selections import Selection
 from django_eventbus.workers import Crew
 
+_FROM_BROKER = 100
+_LOOK_EVERY = 0.3
 
-class Command(BaseCommand):
-    help = "Send messages of a broker's DLQ back to the queues that they belong to."
 
-    requires_system_checks = []
+class Command(SelectionCommand):
+    help = "Send dead letters back to the subscriptions that failed, by a plan for the workers."
 
     def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("--canary", type=whole, help="How many go first; 0: none.")
+        parser.add_argument("--rate", type=above_zero, help="How many per second.")
+        parser.add_argument("--in-flight", type=positive, help="How many may be under way.")
         parser.add_argument(
-            "--from-broker", metavar="QUEUE", required=True, help="The queue, or its DLQ."
+            "--fail-percent", type=whole, help="Pause when more than this fail again."
         )
-        parser.add_argument("--limit", type=positive, default=100, help="How many at most.")
-        parser.add_argument("--by", default="", help="Who does it; the system's user by default.")
-        parser.add_argument("--dry-run", action="store_true", help="Only show what would move.")
-        parser.add_argument("--json", action="store_true", help="Print the result as JSON.")
+        parser.add_argument("--tries", type=positive, help="How many attempts each has.")
+        parser.add_argument(
+            "--patch", type=patch, metavar="JSON", help="A JSON merge patch of every payload."
+        )
+        parser.add_argument("--wait", action="store_true", help="Wait for the end of the plan.")
+        parser.add_argument(
+            "--from-broker", metavar="QUEUE", help="What lies in a DLQ: the queue, or its DLQ."
+        )
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        refuse_missing_tables("default")
+    def work(self, selection: Selection, options: dict[str, Any]) -> None:
+        if options["from_broker"]:
+            self._from_broker(options)
+            return
+        using = options["database"]
+        forecast = (
+            dry_run(selection, using=using)
+            if options["patch"] is None
+            else dry_run_patch(selection, options["patch"], using=using)
+        )
+        if options["dry_run"] or not forecast.count:
+            self.show(as_json(forecast), as_lines(forecast), options)
+            return
+        count = min(forecast.count, options["limit"] or forecast.count)
+        self.confirm(f"Re-drive {count:,} dead letters?", options)
+        plan = self._started(forecast.selection, options)
+        if options["wait"]:
+            self._wait(plan, count, options)
+        else:
+            words = f"Plan {plan.pk} re-drives {count:,}; the workers carry it out."
+            self.show({"plan": plan.pk, "count": count}, [words], options)
+
+    def _started(self, selection: Selection, options: dict[str, Any]) -> RedrivePlan:
+        names = ("canary", "rate", "in_flight", "fail_percent", "tries", "limit")
+        given = {name: options[name] for name in names if options[name] is not None}
+        by, using = self.by(options), options["database"]
+        plan = plans.make_plan(
+            selection,
+            by=by,
+            reason=options["reason"],
+            using=using,
+            pace=plans.Pace(**given),
+            patch=options["patch"],
+        )
+        return plans.start(plan.pk, by=by, using=using)
+
+    def _wait(self, plan: RedrivePlan, count: int, options: dict[str, Any]) -> None:
+        bar = ProgressBar(sys.stderr, count)
+        counts = plans.progress(plan)
+        # What is under way when it pauses is still waited for.
+        while plan.ended_at is None and not (plan.state == "paused" and not counts["sent"]):
+            time.sleep(_LOOK_EVERY)
+            plan.refresh_from_db()
+            counts = plans.progress(plan)
+            healed, failed = counts["healed"], counts["failed"]
+            bar.show(
+                count - counts["pending"] - counts["sent"], f"{healed:,} healed, {failed:,} failed"
+            )
+        bar.end()
+        known = {state: number for state, number in counts.items() if number}
+        words = ", ".join(f"{number:,} {state}" for state, number in known.items())
+        self.show(
+            {"plan": plan.pk, "state": plan.state, **counts},
+            [f"Plan {plan.pk} is {plan.state}: {words}."],
+            options,
+        )
+        if plan.state != "done" or counts["healed"] < count:
+            raise CommandError(plan.note or f"{count - counts['healed']:,} did not heal.")
+
+    def _from_broker(self, options: dict[str, Any]) -> None:
+        limit = options["limit"] or _FROM_BROKER
         crew = Crew()
         with connected() as transport, crew.stopping_on_signals():
             dlq = find_dead_letter_queue(transport, options["from_broker"])
             if options["dry_run"]:
-                found = peek(transport, dlq, options["limit"])
-                self._show({"would_move": {each.message.id: each.queue for each in found}}, options)
+                found = {each.message.id: each.queue for each in peek(transport, dlq, limit)}
+                lines = [f"Would move {each} to {queue}." for each, queue in found.items()]
+                self.show({"would_move": found}, lines, options)
                 return
-            by = options["by"] or getpass.getuser()
-            result = BrokerRedrive(transport, dlq, by=by, stop=crew.stop).run(options["limit"])
-        self._show({"moved": result.moved, "left": result.left}, options)
+            result = BrokerRedrive(transport, dlq, by=self.by(options), stop=crew.stop).run(limit)
+        lines = [f"Left {each}: {reason}." for each, reason in result.left.items()]
+        lines.append(f"Moved {len(result.moved)} messages.")
+        self.show({"moved": result.moved, "left": result.left}, lines, options)
         if result.left:
             raise CommandError(f"{len(result.left)} messages stay in {dlq.name}.")
 
-    def _show(self, result: dict[str, Any], options: dict[str, Any]) -> None:
-        if options["json"]:
-            self.stdout.write(json.dumps(result))
-            return
-        for message_id, queue in result.get("would_move", {}).items():
-            self.stdout.write(f"Would move {message_id} to {queue}.")
-        for message_id, reason in result.get("left", {}).items():
-            self.stdout.write(f"Left {message_id}: {reason}.")
-        if "moved" in result:
-            self.stdout.write(f"Moved {len(result['moved'])} messages.")
+
+def whole(text: str) -> int:
+    """Accept a whole number from 0 on."""
+    return 0 if text == "0" else positive(text)
+
+
+def above_zero(text: str) -> float:
+    """Accept a number above 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return number
+
+
+def patch(text: str) -> Any:
+    """Accept an object as JSON."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"this is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError('write an object, such as {"currency": "EUR"}')
+    return value

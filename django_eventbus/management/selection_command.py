@@ -1,0 +1,113 @@
+"""What commands on dead letters share: filters, a question before anything is done, JSON."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from django_eventbus.dry_runs import Forecast
+from django_eventbus.exceptions import EventBusError
+from django_eventbus.management.worker_command import (
+    positive,
+    refuse_broken_configuration,
+    refuse_missing_tables,
+)
+from django_eventbus.selections import FILTERS, Selection
+
+
+class SelectionCommand(BaseCommand):
+    """A command that does something to the dead letters that its filters mean."""
+
+    requires_system_checks = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "filters",
+            nargs="*",
+            metavar="NAME=VALUE",
+            help=f"Which dead letters are meant: {', '.join(FILTERS)}. All of them must hold.",
+        )
+        parser.add_argument("--limit", type=positive, help="How many at most, the oldest first.")
+        parser.add_argument("--by", default="", help="Who does it; the system's user by default.")
+        parser.add_argument("--reason", default="", help="Why; for the audit.")
+        parser.add_argument("--dry-run", action="store_true", help="Only show what would happen.")
+        parser.add_argument("--yes", action="store_true", help="Do not ask.")
+        parser.add_argument("--database", default="default", help="Where the dead letters are.")
+        parser.add_argument("--json", action="store_true", help="Print the result as JSON.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        refuse_broken_configuration()
+        refuse_missing_tables(options["database"])
+        try:
+            self.work(Selection.from_words(options["filters"]), options)
+        except EventBusError as error:
+            raise CommandError(str(error)) from error
+
+    def work(self, selection: Selection, options: dict[str, Any]) -> None:
+        """Do it, and show what came of it."""
+        raise NotImplementedError
+
+    def by(self, options: dict[str, Any]) -> str:
+        return options["by"] or getpass.getuser()
+
+    def confirm(self, question: str, options: dict[str, Any]) -> None:
+        """Ask, unless told not to; end the command at anything but yes."""
+        if options["yes"]:
+            return
+        if not sys.stdin.isatty():
+            raise CommandError(f"{question} Nobody can answer here: say --yes.")
+        if input(f"{question} [y/N] ").strip().lower() not in ("y", "yes"):
+            raise CommandError("Nothing was done.")
+
+    def show(self, result: dict[str, Any], lines: list[str], options: dict[str, Any]) -> None:
+        for line in [json.dumps(result)] if options["json"] else lines:
+            self.stdout.write(line)
+
+
+def as_json(forecast: Forecast) -> dict[str, Any]:
+    """Return what a dry run found as JSON."""
+    return {
+        "filter": forecast.selection.query(),
+        "count": forecast.count,
+        "targets": [
+            {"queue": each.queue, "subscription": each.subscription, "type": each.type,
+             "count": each.count}
+            for each in forecast.targets
+        ],
+        "staying": forecast.staying,
+        "without_subscription": forecast.without_subscription,
+        "without_queue": forecast.without_queue,
+        "looked_at": forecast.looked_at,
+        "already_handled": forecast.already_handled,
+        "forgotten": forecast.forgotten,
+        "invalid": forecast.invalid,
+    }  # fmt: skip
+
+
+def as_lines(forecast: Forecast) -> list[str]:
+    """Return what a dry run found as sentences."""
+    lines = [
+        f"{each.count:,} of {each.type} to {each.subscription or 'any subscription'} on {each.queue}."
+        for each in forecast.targets
+    ]
+    sampled = f" of {forecast.looked_at:,} looked at" if forecast.is_sampled else ""
+    counts = {
+        f"{forecast.without_subscription:,} have no subscription here.": forecast.without_subscription,
+        f"{forecast.without_queue:,} have a queue that is not this project's.": forecast.without_queue,
+        f"{forecast.already_handled:,}{sampled} were handled already: the inbox will skip them.": (
+            forecast.already_handled
+        ),
+        f"{forecast.forgotten:,}{sampled} are older than what the inbox remembers.": (
+            forecast.forgotten
+        ),
+        f"{forecast.invalid:,}{sampled} have a payload that their handler cannot be given.": (
+            forecast.invalid
+        ),
+    }
+    lines += [line for line, count in counts.items() if count]
+    lines += [f"{count:,} are {state} and stay." for state, count in forecast.staying.items()]
+    return lines or ["Nothing is meant by this."]
