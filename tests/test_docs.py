@@ -376,7 +376,7 @@ def test_every_promise_names_its_tests():
     assert all("::test_" in promise for promise in promises)
 
 
-# Code: the tutorial, the first screen of the README, and the how-to pages run.
+# Code: the tutorial and the how-to pages run; tests/test_readme.py runs the README.
 
 
 class Terminals:
@@ -541,25 +541,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def project(finished: Path, tmp_path: Path) -> Terminals:
     """A copy of it, for one test."""
     return Terminals(Path(shutil.copytree(finished, tmp_path / "project")))
-
-
-def test_the_first_screen_of_the_readme_runs(project: Terminals):
-    promise = blocks(README, "python")[0]
-    (project.directory / "billing/subscribers.py").unlink()
-    (project.directory / "page.py").write_text(
-        "from billing.models import Invoice\n"
-        "from django.core.management import call_command\n"
-        "from django.db import transaction\n"
-        "from django_eventbus import publish, subscribe\n"
-        "from orders.models import Order\n"
-        f"{promise}\n"
-        "call_command('consume_events', with_relay=True, burst=True)\n"
-        "assert Invoice.objects.get().order_id == Order.objects.get().pk\n"
-    )
-
-    project.run("python manage.py shell -v 0 -c 'import page'")
-
-    assert len(promise.splitlines()) <= 8
 
 
 @pytest.mark.parametrize("page", HOW_TO, ids=name_of)

@@ -129,12 +129,33 @@ def test_a_project_without_django_notices_nothing(tmp_path: Path):
         assert "1 passed" in ended.stdout, ended.stdout + ended.stderr
 
 
-def test_the_fixture_says_that_it_needs_pytest_django(tmp_path: Path):
+ALONE = """
+from django.db import connection
+
+def test_it(client, eventbus):
+    assert "memory" in str(connection.settings_dict["NAME"])
+    assert eventbus.published == []
+"""
+
+
+def test_the_fixture_alone_keeps_a_test_away_from_the_real_database(project):
+    directory = project("database://")
+    settings = SETTINGS.replace(":memory:", str(directory / "real.sqlite3"))
+    (directory / "project_settings.py").write_text(settings)
+    (directory / "test_shop.py").write_text(ALONE)
+
+    ended = run_pytest(directory, "--ds=project_settings")
+
+    assert "1 passed" in ended.stdout, ended.stdout
+    assert not (directory / "real.sqlite3").exists()
+
+
+def test_the_fixture_needs_pytest_django(tmp_path: Path):
     (tmp_path / "test_it.py").write_text("def test_it(eventbus):\n    assert True\n")
 
     ended = run_pytest(tmp_path, "-p", "no:django")
 
-    assert "The fixture eventbus needs pytest-django for its database." in ended.stdout
+    assert "fixture 'db' not found" in ended.stdout
 
 
 def test_loading_the_plugin_loads_no_part_of_django():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -29,15 +29,12 @@ def pytest_configure(config: pytest.Config) -> None:
     brokers.choose(config.getoption("--eventbus-broker"))
 
 
+# Both by argument: pytest-django prepares databases for tests that are seen to need them, and
+# others would be on the real one. And an override of our own, taken back before a later one of
+# the fixture settings, would stay.
 @pytest.fixture
-def eventbus(request: pytest.FixtureRequest) -> Iterator[EventBus]:
+def eventbus(request: pytest.FixtureRequest, db: None, settings: Any) -> Iterator[EventBus]:
     """The bus of this test: published, parked, assert_published(), deliver(), drain()."""
-    if not request.config.pluginmanager.hasplugin("django"):
-        pytest.fail("The fixture eventbus needs pytest-django for its database.", pytrace=False)
-    # By name: the database is there before the bus, and goes after it.
-    request.getfixturevalue("db")
-    # Not an override of our own: taken back before a later one of that fixture, it would stay.
-    settings = request.getfixturevalue("settings")
     from django_eventbus.conf import conf
     from django_eventbus.testing.bus import EventBus
 
