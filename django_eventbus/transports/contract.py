@@ -215,7 +215,7 @@ class Transport(Protocol):
 
     def publisher(self) -> Publisher: ...
     def subscriber(self, queues: Sequence[str], prefetch: int) -> Subscriber:
-        """Receive from *queues*, at most *prefetch* unsettled deliveries at a time."""
+        """Receive from *queues*, at most *prefetch* unsettled deliveries of each at a time."""
 
     def reply_box(self) -> ReplyBox:
         """Connect to ask something."""

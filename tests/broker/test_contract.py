@@ -65,11 +65,20 @@ class Broker:
         self.transport.remove(self.specs)
 
 
+RABBITMQ = [pytest.mark.rabbitmq, pytest.mark.sqlite]
+
+
 @pytest.fixture(
-    params=["database", pytest.param("rabbitmq", marks=[pytest.mark.rabbitmq, pytest.mark.sqlite])]
+    params=[
+        "database",
+        pytest.param("rabbitmq", marks=RABBITMQ),
+        pytest.param("rabbitmq with classic queues", marks=RABBITMQ),
+    ]
 )
 def broker(request, settings, transactional_db):
     settings.EVENTBUS = {**settings.EVENTBUS, "LEASE": "600ms", "POLL_INTERVAL": "20ms"}
+    if "classic" in request.param:
+        settings.EVENTBUS["QUEUE_TYPE"] = "classic"
     is_database = request.param == "database"
     broker = Broker("database://" if is_database else request.getfixturevalue("rabbitmq_url"))
     yield broker

@@ -14,8 +14,9 @@ from django_eventbus.conf import conf
 from django_eventbus.examination import examine
 from django_eventbus.transports.contract import QueueSpec
 from django_eventbus.transports.rabbitmq.doctor import findings, version_of
-from django_eventbus.transports.rabbitmq.examining import Facts
-from django_eventbus.transports.rabbitmq.management_api import ManagementFacts
+from django_eventbus.transports.rabbitmq.examining import Facts, ResourceFacts
+from django_eventbus.transports.rabbitmq.management_api import ManagedQueue, ManagementFacts
+from django_eventbus.transports.rabbitmq.topology import Queue
 from django_eventbus.workers import queue_specs
 from tests.helpers import eventually
 from tests.own_broker import ONE_WORKER
@@ -282,6 +283,25 @@ def judged(**values):
 )
 def test_facts_lead_to_findings(values, severity, words):
     assert words in said(severity, judged(**values))
+
+
+@pytest.mark.parametrize(
+    ("policy", "is_short", "is_unchecked"),
+    [
+        ({}, False, True),
+        ({"consumer-timeout": 60_000}, True, False),
+        ({"consumer-timeout": 7_200_000}, False, False),
+    ],
+)
+def test_a_consumer_timeout_is_seen_if_a_policy_sets_it(policy, is_short, is_unchecked):
+    spec = QueueSpec(name="q", exchange="e", patterns=(), delays=())
+    management = ManagementFacts(skew=0, queues={"q": ManagedQueue(policy=policy)})
+    resources = [ResourceFacts(resource=Queue(name="q"), consumers=1)]
+
+    found = judged(specs=[spec], resources=resources, management=management)
+
+    assert ("consumer-timeout = 60000 on q" in said("warning", found)) is is_short
+    assert ("consumer timeout" in said("unchecked", found)) is is_unchecked
 
 
 def test_classic_queues_are_told_to_be_weaker(settings):

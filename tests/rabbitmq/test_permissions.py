@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import threading
+from io import StringIO
 from pathlib import Path
 
 import pika
 import pytest
+from django.core.management import call_command
 
 from django_eventbus import publish, transports
 from django_eventbus.conf import conf
@@ -53,7 +55,7 @@ def host(virtual_host):
 
 def declare(host):
     host.become("topology")
-    transports.connect(conf.broker_url).declare(queue_specs())
+    call_command("eventbus_topology", "--apply", "--yes", stdout=StringIO())
 
 
 def relay(host):

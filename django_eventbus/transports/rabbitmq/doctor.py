@@ -21,6 +21,8 @@ _OLDEST = (3, 10)
 _SKEW = 30
 #: Fewer deliveries than this and a few restarts of a consumer use them up.
 _FEW_DELIVERIES = 20
+#: Milliseconds that RabbitMQ waits for an ack unless it is told otherwise.
+_CONSUMER_TIMEOUT = 30 * 60 * 1000
 
 Policy = dict[str, Any]
 
@@ -146,6 +148,7 @@ def _about_policies(facts: Facts, management: ManagementFacts) -> Iterator[Findi
             yield from _policy_of_dlq(each.resource.name, policy)
         else:
             yield from _policy_of_queue(each.resource, policy, version_of(facts.version))
+            yield from _policy_of_consumers(each.resource.name, policy)
 
 
 def _policy_of_dlq(name: str, policy: Policy) -> Iterator[Finding]:
@@ -191,6 +194,16 @@ def _policy_of_queue(queue: Queue, policy: Policy, version: tuple[int, ...]) -> 
         yield make(
             f"A policy sets delivery-limit = {limit} on {name}: restarts of a consumer use it up.",
             remedy,
+        )
+
+
+def _policy_of_consumers(name: str, policy: Policy) -> Iterator[Finding]:
+    timeout = policy.get("consumer-timeout", _CONSUMER_TIMEOUT)
+    if timeout < _CONSUMER_TIMEOUT:
+        yield warning(
+            f"A policy sets consumer-timeout = {timeout} on {name}: handlers that take longer than "
+            "so many milliseconds are cut off, and their messages come again.",
+            f"Except {name} from the policy, unless all handlers are quick.",
         )
 
 
@@ -240,8 +253,16 @@ def _unchecked(facts: Facts) -> Iterator[Finding]:
             f"Whether we may consume from {name}: trying would take one of its messages.",
             "Run the doctor when it is empty, or look at the consumers in the management plugin.",
         )
-    yield unchecked(
-        "The broker's consumer timeout, 30 minutes unless configured: it cuts off handlers that "
-        "take longer, and their messages come again.",
-        "For longer handlers raise consumer_timeout in rabbitmq.conf.",
-    )
+    if not _sets_consumer_timeouts(facts):
+        yield unchecked(
+            "The broker's consumer timeout, 30 minutes unless configured: it cuts off handlers "
+            "that take longer, and their messages come again.",
+            "For longer handlers raise consumer_timeout in rabbitmq.conf.",
+        )
+
+
+def _sets_consumer_timeouts(facts: Facts) -> bool:
+    """Whether a policy sets the timeout of every queue, so that the broker's own is of no account."""
+    queues = facts.management.queues if facts.management else {}
+    found = [queues[spec.name] for spec in facts.specs if spec.name in queues]
+    return bool(found) and all("consumer-timeout" in each.policy for each in found)
