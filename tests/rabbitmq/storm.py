@@ -101,9 +101,16 @@ class Storm:
         return self.manage(*arguments, env=self.amqp.environment, is_measured=True)
 
     def go_on(self, number: int = 30, timeout: float = 100) -> None:
-        """Return when so many more effects are there."""
+        """Return when every outage is over, and so many more effects are there."""
+        eventually(lambda: not self.is_in_outage, timeout=timeout, message=self.said)
         more = Effect.objects.count() + number
         eventually(lambda: Effect.objects.count() >= more, timeout=timeout, message=self.said)
+
+    @property
+    def is_in_outage(self) -> bool:
+        """Whether a process waits for something: what is queued is handled all the same."""
+        outputs = [process.output for process in self.processes]
+        return any(each.count("Outage") != each.count("The outage is over") for each in outputs)
 
     def outages(self) -> list[int]:
         """How often each process has said that something is away."""

@@ -18,7 +18,14 @@ from django_eventbus.exceptions import BrokerUnavailable
 from django_eventbus.messages import Message, uuid7
 from django_eventbus.models import InboxRecord, OutboxEvent
 from django_eventbus.relay import Relay
-from django_eventbus.transports.contract import Confirmed, Outgoing, Rejected, ToQueue
+from django_eventbus.transports.contract import (
+    Confirmed,
+    Outgoing,
+    Refused,
+    Rejected,
+    ToExchange,
+    ToQueue,
+)
 from django_eventbus.transports.rabbitmq.publisher import ConfirmingLine
 from django_eventbus.workers import queue_specs
 from tests.helpers import eventually
@@ -191,6 +198,20 @@ def test_a_connection_on_which_everything_was_refused_is_left(line, settings):
         assert not partly_refused.is_open
         channel.queue_delete(full)
     eventually(lambda: (line.relay.relay_once(), states() == {"published": 2})[1])
+
+
+def test_a_connection_on_which_somebody_else_waits_is_not_left(line):
+    message = Message(id=str(uuid7()), type="a.b", body=b"{}")
+    others = Outgoing(address=ToQueue(queue=conf.queue("counts")), message=message)
+    receipts = line.publisher.prepare([others])()
+    connection = line.publisher._line.connection
+    nowhere = ToExchange(exchange=f"{conf.namespace}.nowhere", routing_key="a.b")
+
+    (refused,) = line.publisher.publish([Outgoing(address=nowhere, message=message)])
+
+    assert isinstance(refused, Refused)
+    assert connection.is_open
+    assert receipts() == [Confirmed()]
 
 
 def held():

@@ -79,6 +79,11 @@ class BrokerConnection:
         return self._is_open
 
     @property
+    def is_awaited_by_others(self) -> bool:
+        """Whether somebody waits for an answer on it beside whoever asks this."""
+        return len(self._asking) > 1
+
+    @property
     def frame_max(self) -> int:
         return int(self._connection.params.frame_max)
 

@@ -100,7 +100,8 @@ class RabbitmqPublisher:
         if waiting.error:
             raise waiting.error
         receipts = waiting.all_receipts()
-        if all(isinstance(receipt, Refused) for receipt in receipts):
+        is_refused = all(isinstance(receipt, Refused) for receipt in receipts)
+        if is_refused and not line.connection.is_awaited_by_others:
             # A node that has lost touch with its queues refuses everything, for as long as one
             # stays with it: the next try goes to whichever host answers first.
             line.connection.close()
