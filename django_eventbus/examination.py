@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
+from django.db import Error, connections
 from django.db.models import Count, Max, Min
 from django.utils import timezone
 
@@ -33,9 +34,23 @@ def examine(transport: Transport, queues: Sequence[QueueSpec]) -> list[Finding]:
         with proven(using):
             found += [*_about_outbox(using), *_about_handlers(using)]
             published |= _published(using)
+    for using in _other_outboxes():
+        found += _about_outbox(using)
     found += transport.examine(queues, sorted(published))
     order = ("error", "warning", "unchecked")
     return sorted(found, key=lambda finding: order.index(finding.severity))
+
+
+def _other_outboxes() -> Iterator[str]:
+    """Yield the databases that hold an outbox though no subscription uses them."""
+    for using in set(connections) - set(registry.databases()):
+        try:
+            tables = connections[using].introspection.table_names()
+        except Error:
+            # It need not be a database that the bus has to do with.
+            continue
+        if OutboxEvent._meta.db_table in tables:
+            yield using
 
 
 def _event_classes(parent: type[Event]) -> Iterator[type[Event]]:
@@ -76,8 +91,17 @@ def _about_outbox(using: str) -> Iterator[Finding]:
         age = label(round((timezone.now() - oldest).total_seconds()))
         yield warning(
             f"The oldest event that is to be sent has waited for {age} in the database {using!r}.",
-            "Start relay_events, or consume_events --with-relay; in an outage it waits for its end.",
+            _relay_for(using),
         )
+
+
+def _relay_for(using: str) -> str:
+    if using not in registry.databases():
+        return (
+            f"Start relay_events --database {using}: no subscription uses this database, and so "
+            "consume_events --with-relay does not relay it."
+        )
+    return "Start relay_events, or consume_events --with-relay; in an outage it waits for its end."
 
 
 def _about_handlers(using: str) -> Iterator[Finding]:

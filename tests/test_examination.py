@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from datetime import timedelta
 from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connections
 from django.utils import timezone
 
 from django_eventbus import publish
@@ -72,6 +74,32 @@ def test_events_that_nobody_takes_or_that_are_stuck_are_told_by_type(healthy):
     assert "1 events of the type 'nobody.wants' were not sent: no queue is bound" in told
     assert "No queue is bound to take events of the type 'nobody.wants'." in told
     assert "1 events of the type 'order.placed' were not sent: the broker will not" in told
+
+
+@contextmanager
+def another_database(alias, **settings):
+    """Have one more connection to the database; Django's tests let it through by its alias."""
+    connections.settings[alias] = connections.settings["default"]
+    connections[alias] = connections["default"].copy()
+    connections[alias].settings_dict.update(settings)
+    try:
+        yield
+    finally:
+        connections[alias].close()
+        del connections[alias]
+        del connections.settings[alias]
+
+
+def test_an_outbox_in_a_database_that_no_subscription_uses_is_looked_at_too(healthy):
+    publish("order.placed", {})
+    OutboxEvent.objects.update(created_at=LONG_AGO)
+
+    with another_database("other"), another_database("away", NAME="/nowhere/at/all"):
+        found = examine(healthy.transport, queue_specs())
+
+    waiting = [each for each in found if "has waited for" in each.what]
+    (other,) = [each for each in waiting if "in the database 'other'" in each.what]
+    assert "Start relay_events --database other" in other.remedy
 
 
 def test_what_waits_too_long_is_told(healthy):

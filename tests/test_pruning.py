@@ -367,6 +367,19 @@ def test_a_delayed_event_that_was_due_long_ago_is_too_old(bus, handled):
     assert bus.letter.kind == "too_old"
 
 
+def test_an_old_event_that_nobody_has_had_is_handled_when_it_is_published_again(bus, handled):
+    publish("order.placed", {})
+    OutboxEvent.objects.update(state="unroutable", sent_at=ago(MONTH), created_at=ago(MONTH))
+    pruned()
+
+    assert OutboxEvent.objects.publish_again() == 1
+    bus.relay()
+
+    assert bus.consume() == [Handled()]
+    # When it was published is told as it was.
+    assert InboxRecord.objects.get().sent_at < ago(WEEK)
+
+
 def test_a_redelivered_old_message_is_settled_once_however_it_ended(bus, handled):
     sent = [bus.put(type=each, sent_at=ago(MONTH)) for each in ("give.up", "skip.it")]
     bus.drain()

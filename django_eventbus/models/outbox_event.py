@@ -11,13 +11,13 @@ from django.db.models.base import ModelState
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from django_eventbus.messages import storable
+from django_eventbus.messages import NOT_BEFORE, storable
 from django_eventbus.models import any_of as any_of
 from django_eventbus.models.carried_message import CarriedMessage, message_index
 
 
 class OutboxQuerySet(models.QuerySet["OutboxEvent"]):
-    """Verbs on many rows; each is one statement."""
+    """Verbs on many rows; each is one statement, but for publish_again()."""
 
     def ready(self, shard: int) -> OutboxQuerySet:
         """Return the rows to send, without the columns that sending does not need."""
@@ -54,7 +54,14 @@ class OutboxQuerySet(models.QuerySet["OutboxEvent"]):
     def publish_again(self) -> int:
         """Give unroutable and failed rows another chance."""
         stuck = (OutboxEvent.State.UNROUTABLE, OutboxEvent.State.FAILED)
-        return self.filter(state__in=stuck).update(state=OutboxEvent.State.READY, error="")
+        now = int(timezone.now().timestamp() * 1000)
+        return sum(self._ready_again(row, now) for row in self.filter(state__in=stuck))
+
+    def _ready_again(self, row: OutboxEvent, now: int) -> int:
+        # Due from now on: nobody has it, so no inbox may take it for too old to be a first copy.
+        headers = {**row.headers, NOT_BEFORE: now}
+        found = self.filter(pk=row.pk, state=row.state)
+        return found.update(state=OutboxEvent.State.READY, error="", headers=headers)
 
     def cancel(self, message_id: str) -> int:
         """Take back a scheduled event; nothing happens if it is due, or on its way again."""

@@ -60,7 +60,8 @@ class Command(WorkerCommand):
             self.crew.add(f"handler {number}", self.workers.loop)
         for relay in relays:
             self.crew.add(f"relay of {relay.using}", RelayLoop(relay, self.crew.stop).loop)
-        with_relay = " and relaying the outbox" if relays else ""
+        of_several = f" of {', '.join(each.using for each in relays)}" if len(relays) > 1 else ""
+        with_relay = f" and relaying the outbox{of_several}" if relays else ""
         workers = "1 thread" if threads == 1 else f"{threads} threads"
         return f"Consuming {', '.join(queues)} with {workers}{with_relay}."
 
