@@ -12,6 +12,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django_eventbus.models import (
     Attempt,
     DeadLetter,
+    Errand,
     InboxMark,
     InboxRecord,
     Outage,
@@ -48,6 +49,8 @@ def _prunable(cutoff: datetime, using: str) -> Iterator[tuple[str, QuerySet[Any]
     yield "workers", Worker.objects.using(using).filter(seen_at__lt=cutoff)
     yield "minutes of throughput", Throughput.objects.using(using).filter(minute__lt=cutoff)
     yield "outages", Outage.objects.using(using).filter(began_at__lt=cutoff)
+    ended = (Errand.State.DONE, Errand.State.FAILED)
+    yield "errands", Errand.objects.using(using).filter(state__in=ended, ended_at__lt=cutoff)
     # Of a queue that is no longer subscribed to: the others are measured every few seconds.
     yield "queues", Queue.objects.using(using).filter(measured_at__lt=cutoff)
 

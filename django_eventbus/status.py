@@ -88,6 +88,11 @@ class QueueFigures:
     measured_at: datetime | None = None
     trouble: str = ""
 
+    @property
+    def is_known(self) -> bool:
+        """Whether a worker has ever looked at it."""
+        return bool(self.measured_at or self.trouble)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerFigures:

@@ -282,6 +282,8 @@ def test_every_signal_is_documented():
         models.DeadLetter.State,
         models.DeadLetter.Kind,
         models.Worker.Kind,
+        models.Errand.Kind,
+        models.Errand.State,
         models.RedrivePlan.State,
         models.PlannedRedrive.State,
         models.FailureGroup.Status,

@@ -43,6 +43,7 @@ NOTHING = {
     "workers": 0,
     "minutes of throughput": 0,
     "outages": 0,
+    "errands": 0,
     "queues": 0,
 }
 numbers = count(1)
@@ -472,6 +473,7 @@ def test_the_command_says_what_it_removed():
         "Removed 0 workers.",
         "Removed 0 minutes of throughput.",
         "Removed 0 outages.",
+        "Removed 0 errands.",
         "Removed 0 queues.",
     ]
     assert not OutboxEvent.objects.exists()

@@ -54,13 +54,13 @@ def dashboard_of(request: HttpRequest) -> dict[str, Any]:
     return {
         "status": status,
         "verdict": verdict(found),
-        "needs": [(need, link_of(request, need)) for need in found],
+        "needs": [(need, link_of(request, need, status)) for need in found],
         "tiles": tiles_of(request, status),
         "plots": plots(status),
         "queues": [
             Figure(
                 row=each,
-                url=url(request, "queue_change", each.name),
+                url=url(request, "queue_change", each.name) if each.is_known else "",
                 state=measured(each, status.at),
                 is_bad=bool(each.trouble) or not each.is_measured,
             )
@@ -147,7 +147,7 @@ def state_of(worker: WorkerFigures, now: datetime) -> str:
     return _("finishes its work") if worker.is_stopping else _("works")
 
 
-def link_of(request: HttpRequest, need: Need) -> str:
+def link_of(request: HttpRequest, need: Need, status: Status) -> str:
     """Return the page where *need* is seen to; "" where the user may not go."""
     match need.code:
         case "outage":
@@ -158,7 +158,9 @@ def link_of(request: HttpRequest, need: Need) -> str:
             return listed(request, "deadletter")
         case "paused":
             return url(request, "redriveplan_change", need.about["plan"])
-    return url(request, "queue_change", need.about["queue"])
+    name = need.about["queue"]
+    is_known = any(each.name == name and each.is_known for each in status.queues)
+    return url(request, "queue_change", name) if is_known else ""
 
 
 def listed(request: HttpRequest, model: str, **query: str) -> str:

@@ -19,7 +19,7 @@ class WorkerAdmin(PlainReadOnlyAdmin):
     """Relays and consumers, those heard of last first."""
 
     ordering = ("-seen_at",)
-    list_display = ("process", "kind", "condition", "consumes", "started", "seen", "version")
+    list_display = ("process", "kind", "condition", "consumes", "started", "seen")
     list_filter = ("kind", "service")
     search_fields = ("host__startswith",)
     fields = (

@@ -5,21 +5,22 @@ from __future__ import annotations
 import argparse
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from django.core.checks import ERROR, CheckMessage
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
-from django_eventbus import checks, transports
+from django_eventbus import checks, errands, measuring, transports
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import DatabaseUnavailable, EventBusError
 from django_eventbus.heartbeat import Heartbeat
-from django_eventbus.measuring import LOOK_EVERY, Gauge
+from django_eventbus.measuring import Gauge
 from django_eventbus.models import OutboxEvent, Worker
 from django_eventbus.outages import OutageWatch, proven
 from django_eventbus.sidelines import Sideline
+from django_eventbus.subscriptions import registry
 from django_eventbus.transports.contract import Transport
 from django_eventbus.workers import Crew, declare, queue_specs
 
@@ -88,9 +89,17 @@ class WorkerCommand(BaseCommand, ABC):
         gauge = Gauge(self.transport, queue_specs, worker)
         with (
             Heartbeat(worker, self.crew.stop.is_set).beating(),
-            Sideline("look at the queues", gauge.look, every=LOOK_EVERY).running(),
+            Sideline("look at the queues", gauge.look, every=measuring.LOOK_EVERY).running(),
+            self._errands(worker),
         ):
             yield
+
+    def _errands(self, worker: Worker) -> AbstractContextManager[None]:
+        """Do errands meanwhile, where there is a broker to do them on."""
+        if not any(map(self.transport.dead_letter_queue, registry.queues())):
+            return nullcontext()
+        runner = errands.ErrandRunner(self.transport, worker, self.crew.stop)
+        return Sideline("errands", runner.look, every=errands.LOOK_EVERY).running()
 
 
 @contextmanager

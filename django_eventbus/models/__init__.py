@@ -6,6 +6,7 @@ from django_eventbus.models.attempt import Attempt
 from django_eventbus.models.audit_entry import AuditEntry
 from django_eventbus.models.binding import Binding
 from django_eventbus.models.dead_letter import DeadLetter
+from django_eventbus.models.errand import Errand
 from django_eventbus.models.failure_group import FailureGroup
 from django_eventbus.models.inbox_mark import InboxMark
 from django_eventbus.models.inbox_record import InboxRecord
@@ -24,6 +25,7 @@ __all__ = [
     "AuditEntry",
     "Binding",
     "DeadLetter",
+    "Errand",
     "FailureGroup",
     "InboxMark",
     "InboxRecord",

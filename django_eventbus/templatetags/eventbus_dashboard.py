@@ -9,6 +9,7 @@ from django.template.context import RequestContext
 from django.utils.formats import number_format
 
 from django_eventbus.admin.dashboard import dashboard_of
+from django_eventbus.durations import rough
 
 register = template.Library()
 
@@ -17,6 +18,12 @@ register = template.Library()
 def eventbus_number(count: int | None) -> str:
     """Write a count in the reader's way; "-" if it is not known."""
     return "-" if count is None else number_format(count, force_grouping=True)
+
+
+@register.filter
+def eventbus_age(seconds: int | None) -> str:
+    """Write about how long something took or is ago; "-" if it is not known."""
+    return "-" if seconds is None else rough(seconds)
 
 
 @register.inclusion_tag("admin/eventbus/dashboard.html", takes_context=True)

@@ -9,7 +9,15 @@ from django.utils import timezone
 
 from django_eventbus import subscribe
 from django_eventbus.conf import conf
-from django_eventbus.models import DeadLetter, Outage, OutboxEvent, Queue, Throughput, Worker
+from django_eventbus.models import (
+    DeadLetter,
+    Errand,
+    Outage,
+    OutboxEvent,
+    Queue,
+    Throughput,
+    Worker,
+)
 
 # Pages look the same on every database, and a browser takes its time.
 pytestmark = pytest.mark.sqlite
@@ -126,3 +134,63 @@ def test_the_dark_theme_changes_the_colours_of_the_plots(page, busy):
     page.emulate_media(color_scheme="dark")
 
     assert colour() != light
+
+
+def queue_page(name: str) -> str:
+    return f"/admin/eventbus/queue/{name}/change/"
+
+
+def test_a_person_looks_into_a_dlq_and_sees_the_answer_come(page, busy):
+    page.goto(DASHBOARD)
+    page.get_by_role("link", name=busy, exact=True).click()
+    page.get_by_role("button", name="Look into the DLQ").click()
+    page.get_by_role("heading", name="Look into the DLQ: asked").wait_for()
+
+    answer(Errand.objects.get())
+
+    page.get_by_role("heading", name="Look into the DLQ: done").wait_for()
+    assert page.get_by_text("the card is broken").is_visible()
+    assert page.get_by_role("row").filter(has_text="order.placed").count() == 1
+
+
+def answer(errand: Errand) -> None:
+    """Do what a worker would."""
+    facts = {
+        "id": f"0199-{SCRIPT}",
+        "type": "order.placed",
+        "reason": "rejected",
+        "error": "ValueError: the card is broken",
+        "attempts": 3,
+        "round": 0,
+        "age_seconds": 4000,
+        "bytes": 1234,
+        "queue": errand.queue,
+    }
+    Errand.objects.filter(pk=errand.pk).update(state="done", result={"messages": [facts]})
+
+
+def test_the_page_of_a_queue_fits_a_telephone_and_works_by_keyboard(page, busy):
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(queue_page(busy))
+    assert width_of(page) <= 390
+
+    page.get_by_label("At most").first.focus()
+    page.keyboard.press("Control+A")
+    page.keyboard.type("3")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+
+    page.get_by_role("heading", name="Look into the DLQ: asked").wait_for()
+    answer(Errand.objects.get(limit=3))
+    page.get_by_role("heading", name="Look into the DLQ: done").wait_for()
+    assert width_of(page) <= 390
+
+
+def test_a_closed_button_tells_its_reason(page, busy):
+    Queue.objects.update(is_collected=True)
+
+    page.goto(queue_page(busy))
+
+    button = page.get_by_role("button", name="Re-drive from the DLQ")
+    assert button.is_disabled()
+    assert "re-drive those" in button.get_attribute("title")

@@ -48,6 +48,7 @@ DLQ = [
     "eventbus.collector.recorded",
     "eventbus.parking.published",
     "eventbus.broker_redrive.published",
+    "eventbus.errands.worked",
 ]
 #: Only a broker confirms: killed in tests/end_to_end/test_rabbitmq.py.
 CONFIRMS = ["eventbus.rabbitmq.taken"]

@@ -1,0 +1,156 @@
+"""Queues: each with its tiers, its consumers and its DLQ, as far as the tables tell."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from django.contrib import admin, messages
+from django.contrib.admin.utils import quote, unquote
+from django.core.exceptions import PermissionDenied
+from django.db import DEFAULT_DB_ALIAS
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from django_eventbus.admin.dashboard import listed
+from django_eventbus.admin.errand_forms import FORMS, ErrandForm, why_not
+from django_eventbus.admin.read_only import PlainReadOnlyAdmin, ago
+from django_eventbus.durations import label, seconds
+from django_eventbus.errands import ask
+from django_eventbus.models import Errand, Queue
+from django_eventbus.status import look
+from django_eventbus.subscriptions import registry
+
+#: Errands that the page of a queue shows.
+_ERRANDS = 5
+
+
+@admin.register(Queue)
+class QueueAdmin(PlainReadOnlyAdmin):
+    """The queues of this project; those of others are not offered."""
+
+    ordering = ("name",)
+    list_display = ("name", "messages", "in_tiers", "dlq_messages", "consumers", "measured")
+
+    class Media:
+        css = {"all": ["eventbus/dashboard.css"]}
+        js = ["eventbus/errands.js"]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return super().get_queryset(request).filter(name__in=registry.queues())
+
+    @admin.display(description=gettext_lazy("in tiers"))
+    def in_tiers(self, queue: Queue) -> int:
+        return queue.in_tiers
+
+    @admin.display(description=gettext_lazy("measured"), ordering="measured_at")
+    def measured(self, queue: Queue) -> str:
+        return ago(queue.measured_at)
+
+    def get_urls(self) -> list[URLPattern]:
+        own = [
+            path(
+                f"<path:object_id>/{kind}/",
+                self.admin_site.admin_view(partial(self.errand_view, kind)),
+                name=f"eventbus_queue_{kind}",
+            )
+            for kind in Errand.Kind.values
+        ]
+        return [*own, *super().get_urls()]
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        return self._page(request, self._queue(request, unquote(object_id)), {})
+
+    def errand_view(self, kind: str, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask a worker for an errand; by POST only."""
+        queue = self._queue(request, unquote(object_id))
+        back = self._url(queue.name)
+        if request.method != "POST":
+            return redirect(back)
+        if why_not(kind, request, queue, look().live):
+            raise PermissionDenied
+        form = FORMS[kind](request.POST, auto_id=f"{kind}-%s")
+        if form.is_valid():
+            self._ask(kind, request, queue, form)
+            return redirect(back)
+        return self._page(request, queue, {kind: form})
+
+    def _ask(self, kind: str, request: HttpRequest, queue: Queue, form: ErrandForm) -> None:
+        by = request.user.get_username()
+        ask(kind, queue.name, by=by, **form.cleaned_data)
+        self.message_user(request, _("A worker was asked to do it."), messages.SUCCESS)
+
+    def _queue(self, request: HttpRequest, name: str) -> Queue:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        queue: Queue | None = self.get_queryset(request).filter(pk=name).first()
+        if queue is None:
+            raise Http404(f"{name} is no queue of this project, or no worker has looked at it yet.")
+        return queue
+
+    def _page(
+        self, request: HttpRequest, queue: Queue, forms: dict[str, ErrandForm]
+    ) -> HttpResponse:
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "original": queue,
+            "has_view_permission": True,
+            "media": self.media,
+            **self._context(request, queue, forms),
+        }
+        return TemplateResponse(request, "admin/eventbus/queue.html", context)
+
+    def _context(
+        self, request: HttpRequest, queue: Queue, forms: dict[str, ErrandForm]
+    ) -> dict[str, Any]:
+        name, status = queue.name, look()
+        errands = Errand.objects.using(DEFAULT_DB_ALIAS).filter(queue=name).order_by("-id")
+        found = list(errands[:_ERRANDS])
+        return {
+            "title": name,
+            "queue": queue,
+            "figures": next(each for each in status.queues if each.name == name),
+            "tiers": tiers_of(queue),
+            "consumers": [each for each in status.live if name in each.queues],
+            "subscriptions": [(each, policy_of(each)) for each in registry.on_queue(name)],
+            "dead_letters": listed(request, "deadletter", queue=name),
+            "offers": [
+                {
+                    "kind": kind,
+                    "label": Errand.Kind(kind).label,
+                    "url": reverse(f"admin:eventbus_queue_{kind}", args=[quote(name)]),
+                    "form": forms.get(kind) or FORMS[kind](auto_id=f"{kind}-%s"),
+                    "why_not": why_not(kind, request, queue, status.live),
+                }
+                for kind in Errand.Kind.values
+            ],
+            "errands": found,
+            "is_awaited": any(each.is_open for each in found),
+        }
+
+    def _url(self, name: str) -> str:
+        return reverse("admin:eventbus_queue_change", args=[quote(name)])
+
+
+def tiers_of(queue: Queue) -> list[tuple[str, int | None]]:
+    """Return the tiers by their delay, the shortest first."""
+    return sorted(queue.tiers.items(), key=lambda each: seconds(each[0]) if each[0] else 0)
+
+
+def policy_of(subscription: Any) -> str:
+    """Say how often and after what delays a subscription tries."""
+    policy = subscription.policy
+    delays = ", ".join(map(label, policy.delays)) or "-"
+    return _("%(tries)d tries, after %(delays)s") % {"tries": policy.tries, "delays": delays}

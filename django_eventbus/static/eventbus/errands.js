@@ -1,0 +1,27 @@
+/* Follow the errands of a queue: fetch the page again until none is awaited. */
+'use strict';
+{
+    const EVERY = 1000;
+    const ID = 'eventbus-errands';
+
+    const follow = async function(left) {
+        const shown = document.getElementById(ID);
+        if (!shown || !('eventbusAwaited' in shown.dataset) || !left) {
+            return;
+        }
+        try {
+            const response = await fetch(window.location.href);
+            const page = new DOMParser().parseFromString(await response.text(), 'text/html');
+            const fresh = page.getElementById(ID);
+            // Only what is different, so that nothing is read out again without need.
+            if (fresh && fresh.outerHTML !== shown.outerHTML) {
+                shown.replaceWith(document.importNode(fresh, true));
+            }
+        } catch {
+            // The server may be back the next time.
+        }
+        window.setTimeout(follow, EVERY, left - 1);
+    };
+
+    document.addEventListener('DOMContentLoaded', () => window.setTimeout(follow, EVERY, 120));
+}

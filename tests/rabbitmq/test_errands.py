@@ -1,0 +1,105 @@
+"""Errands on a real broker: a worker does what was asked for on a page."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from django_eventbus import transports
+from django_eventbus.conf import conf
+from django_eventbus.errands import ErrandRunner, ask
+from django_eventbus.heartbeat import this_process
+from django_eventbus.measuring import Gauge
+from django_eventbus.models import AuditEntry, Errand, Queue
+from django_eventbus.workers import queue_specs
+from tests.helpers import eventually
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.postgres,
+    pytest.mark.rabbitmq,
+]
+
+KILLED = -9
+ACT = {"eventbus-subscription": "shop.act"}
+
+
+@pytest.fixture
+def shop(shop):
+    shop.configure(PARK_TO="broker", COLLECT_DLQ=False)
+    return shop
+
+
+def run_errands() -> None:
+    transport = transports.connect(conf.broker_url)
+    worker = this_process("consumer", [])
+    worker.save(force_insert=True)
+    ErrandRunner(transport, worker, threading.Event()).look()
+
+
+def test_a_peek_shows_what_lies_there_and_leaves_it(shop):
+    ids = [shop.put(to=shop.dlq, headers=ACT) for _ in range(3)]
+    ask("peek", shop.queue, limit=2, by="ada")
+
+    run_errands()
+
+    errand = Errand.objects.get()
+    assert (errand.state, errand.error) == ("done", "")
+    assert [each["id"] for each in errand.result["messages"]] == ids[:2]
+    assert eventually(lambda: shop.amqp.count(shop.dlq) == 3)
+
+
+def test_a_redrive_moves_no_more_than_its_limit_and_says_what_came_of_it(shop):
+    for _ in range(3):
+        shop.put(to=shop.dlq, headers=ACT)
+    ask("redrive", shop.queue, limit=2, by="ada", reason="mended")
+
+    run_errands()
+
+    assert Errand.objects.get().result == {"moved": 2, "left": {}}
+    assert eventually(lambda: shop.amqp.count(shop.dlq) == 1)
+    entry = AuditEntry.objects.order_by("-id").first()
+    assert (entry.verb, entry.by, entry.count) == ("redrove DLQ", "ada", 2)
+
+
+def test_a_running_worker_does_errands_and_measures_its_queues(shop, manage):
+    shop.put(to=shop.dlq, headers=ACT)
+    manage("consume_events", env=shop.amqp.with_settings(PARK_TO="broker", COLLECT_DLQ=False))
+    ask("peek", shop.queue, limit=5, by="ada")
+
+    eventually(lambda: Errand.objects.get().state == "done", timeout=30)
+    queue = eventually(lambda: Queue.objects.filter(name=shop.queue).first(), timeout=30)
+
+    assert (queue.dlq, queue.is_collected) == (shop.dlq, False)
+    assert queue.messages == 0
+
+
+def test_a_kill_after_the_work_leaves_an_errand_that_is_given_up(shop, manage):
+    shop.put(to=shop.dlq, headers=ACT)
+    ask("redrive", shop.queue, limit=5, by="ada")
+    environment = shop.amqp.with_settings(PARK_TO="broker", COLLECT_DLQ=False)
+
+    killed = manage("consume_events", env=environment, kill_at="eventbus.errands.worked")
+
+    assert killed.wait() == KILLED
+    assert Errand.objects.get().state == "running"
+    Errand.objects.update(taken_at="2026-01-01T00:00Z")
+    run_errands()
+    assert Errand.objects.get().state == "failed"
+    assert eventually(lambda: shop.amqp.count(shop.dlq) == 0)
+
+
+def test_the_level_of_a_queue_is_asked_for_without_the_management_plugin(shop):
+    shop.put(to=shop.dlq)
+    shop.put()
+    transport = transports.connect(conf.broker_url)
+    gauge = Gauge(transport, queue_specs, this_process("relay", []))
+
+    def look() -> tuple[int | None, int | None]:
+        gauge.look()
+        queue = Queue.objects.get(name=shop.queue)
+        return queue.messages, queue.dlq_messages
+
+    assert eventually(lambda: look() == (1, 1))
+    assert Queue.objects.get(name=shop.queue).consumers == 0

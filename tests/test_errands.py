@@ -1,0 +1,215 @@
+"""Errands and the page of a queue: asked for by POST, done by a worker, given up with it."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pytest
+from django.contrib.admin.utils import quote
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+from django.utils import timezone
+
+from django_eventbus import subscribe, transports
+from django_eventbus.conf import conf
+from django_eventbus.errands import ErrandRunner, ask
+from django_eventbus.models import AuditEntry, Errand, Queue, Worker
+from django_eventbus.models.worker import SILENCE
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SCRIPT = "<script>alert(1)</script>"
+ALL = ("view_queue", "view_deadletter", "redrive_deadletter")
+
+
+@pytest.fixture
+def worker() -> Worker:
+    return Worker.objects.create(kind="consumer", service=conf.service, host="a", pid=1)
+
+
+@pytest.fixture
+def queue(no_subscriptions) -> Queue:
+    subscribe("order.*", queue="billing", name="charge")(print)
+    name = conf.queue("billing")
+    return Queue.objects.create(
+        name=name,
+        messages=5,
+        tiers={"5m": 1, "30s": 2, "1h": None},
+        dlq=f"{name}.dlq",
+        dlq_messages=3,
+        measured_at=timezone.now(),
+    )
+
+
+def user_with(*rights: str) -> Client:
+    user = User.objects.create_user(f"user of {len(rights)}", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=rights))
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def url(queue: Queue | str, verb: str = "change") -> str:
+    name = quote(getattr(queue, "name", queue))
+    return f"/admin/eventbus/queue/{name}/{verb}/"
+
+
+def page(client: Client, queue: Queue) -> str:
+    response = client.get(url(queue))
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def test_of_two_workers_one_takes_the_errand(worker):
+    errand = ask("peek", "q", limit=1, by="ada")
+    other = Worker.objects.create(kind="relay", service=conf.service, host="b", pid=2)
+
+    taken = [Errand.objects.take(each) for each in (worker, other)]
+
+    assert taken == [errand, None]
+    assert Errand.objects.get().worker_id == worker.pk
+
+
+def test_a_worker_of_another_service_does_not_take_it():
+    ask("peek", "q", limit=1, by="ada")
+
+    assert Errand.objects.take(Worker(service="another")) is None
+
+
+def test_an_errand_whose_worker_died_fails_and_is_not_done_again(worker):
+    ask("redrive", "q", limit=1, by="ada")
+    errand = Errand.objects.take(worker)
+    now = timezone.now()
+
+    assert Errand.objects.give_up(now) == 0
+    later = now + SILENCE + timedelta(seconds=1)
+    Worker.objects.update(seen_at=later)
+    assert Errand.objects.give_up(later) == 0
+    Worker.objects.all().delete()
+    assert Errand.objects.give_up(later) == 1
+
+    errand.done({"moved": 1})
+    found = Errand.objects.get()
+    assert (found.state, found.result) == ("failed", {})
+    assert "Look at the DLQ before you ask again." in found.error
+
+
+def test_an_errand_that_cannot_be_done_says_why(worker, queue):
+    ask("peek", queue.name, limit=5, by="ada")
+    transport = transports.connect("database://")
+
+    ErrandRunner(transport, worker, threading.Event()).look()
+
+    found = Errand.objects.get()
+    assert found.state == "failed"
+    assert found.error == "There is no DLQ here: dead letters are in the database, see the admin."
+
+
+def test_no_errand_takes_more_than_its_kind_allows():
+    assert ask("peek", "q", limit=10_000, by="ada").limit == 50
+    assert ask("redrive", "q", limit=10_000, by="ada").limit == 1000
+
+
+def test_the_page_shows_the_level_the_tiers_the_subscriptions_and_the_offers(
+    admin_client, queue, worker
+):
+    found = page(admin_client, queue)
+
+    places = [found.index(words) for words in ("tier of 30s", "tier of 5m", "tier of 1h")]
+    assert places == sorted(places)
+    for words in ("charge", "order.*", f"In {queue.dlq}", "Look into the DLQ"):
+        assert words in found
+    assert "disabled" not in found
+
+
+def test_a_person_asks_and_it_is_audited(admin_client, queue, worker):
+    admin_client.post(url(queue, "peek"), {"limit": 7})
+    admin_client.post(url(queue, "redrive"), {"limit": 5, "reason": "The bug is mended."})
+
+    peek, redrive = Errand.objects.order_by("id")
+    assert (peek.kind, peek.limit, peek.queue, peek.asked_by) == ("peek", 7, queue.name, "admin")
+    assert (redrive.kind, redrive.reason) == ("redrive", "The bug is mended.")
+    audited = AuditEntry.objects.order_by("id").values_list("verb", "by", "why", "filter", "count")
+    assert list(audited) == [
+        ("peek DLQ", "admin", "", f"queue={queue.name}", 7),
+        ("redrive DLQ", "admin", "The bug is mended.", f"queue={queue.name}", 5),
+    ]
+
+
+def test_looking_at_a_page_asks_for_nothing(admin_client, queue, worker):
+    for verb in ("peek", "redrive"):
+        assert admin_client.get(url(queue, verb)).status_code == 302
+
+    assert not Errand.objects.exists()
+
+
+def test_a_form_that_is_wrong_is_shown_again(admin_client, queue, worker, settings):
+    settings.EVENTBUS = {**settings.EVENTBUS, "REASON_ABOVE": 10}
+
+    wrong = admin_client.post(url(queue, "peek"), {"limit": 0})
+    unreasoned = admin_client.post(url(queue, "redrive"), {"limit": 11})
+
+    assert "greater than or equal to 1" in wrong.content.decode()
+    assert "More than 10 need a reason." in unreasoned.content.decode()
+    assert not Errand.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("verb", "rights", "change", "words"),
+    [
+        ("peek", ("view_queue",), {}, "eventbus.view_deadletter"),
+        ("redrive", ("view_queue", "view_deadletter"), {}, "eventbus.redrive_deadletter"),
+        ("redrive", ALL, {"is_collected": True}, "turn what lies there into dead letters"),
+    ],
+)
+def test_a_closed_button_says_why_and_a_hand_made_post_gets_403(
+    queue, worker, verb, rights, change, words
+):
+    Queue.objects.update(**change)
+    client = user_with(*rights)
+
+    found = page(client, queue)
+
+    assert words in found
+    assert client.post(url(queue, verb), {"limit": 1}).status_code == 403
+    assert not Errand.objects.exists()
+
+
+def test_nothing_can_be_asked_for_where_no_worker_runs(admin_client, queue):
+    assert "No worker runs that could do it." in page(admin_client, queue)
+    assert admin_client.post(url(queue, "peek"), {"limit": 1}).status_code == 403
+
+
+def test_queues_that_are_not_ours_are_not_offered(admin_client, queue, worker):
+    other = Queue.objects.create(name="of.others", dlq="of.others.dlq", measured_at=timezone.now())
+
+    assert "of.others" not in admin_client.get("/admin/eventbus/queue/").content.decode()
+    assert admin_client.get(url(other)).status_code == 404
+    assert admin_client.post(url(other, "peek"), {"limit": 1}).status_code == 404
+
+
+def test_whoever_may_not_see_queues_sees_none(queue, worker):
+    client = user_with("view_deadletter", "redrive_deadletter")
+
+    assert client.get(url(queue)).status_code == 403
+    assert client.post(url(queue, "peek"), {"limit": 1}).status_code == 403
+
+
+def test_what_lies_in_a_dlq_stays_text(admin_client, queue, worker):
+    facts = dict.fromkeys(("id", "type", "reason", "error", "queue"), SCRIPT)
+    numbers = {"attempts": 1, "round": 0, "age_seconds": 200, "bytes": 2}
+    Errand.objects.create(
+        kind="peek", state="done", queue=queue.name, limit=1, asked_by=SCRIPT,
+        result={"messages": [{**facts, **numbers}]},
+    )  # fmt: skip
+    Errand.objects.create(
+        kind="redrive", state="done", queue=queue.name, limit=1, asked_by="ada", reason=SCRIPT,
+        result={"moved": 2, "left": {SCRIPT: SCRIPT}},
+    )  # fmt: skip
+
+    found = page(admin_client, queue)
+
+    assert SCRIPT not in found
+    assert "2 were re-driven." in found
+    assert "3m" in found
