@@ -46,6 +46,12 @@ def _each(value: Any, path: Rule, rules: frozenset[Rule]) -> Any:
 def _names(rule: Rule, path: Rule) -> bool:
     if len(rule) == 1:
         return rule[0] == path[-1]
+    # An envelope has the payload inside the body, and so does a structured CloudEvent.
+    is_wrapped = len(path) > 2 and path[0] == "payload" and path[1] in ("payload", "data")
+    return _leads_to(rule, path) or (is_wrapped and _leads_to(rule, ("payload", *path[2:])))
+
+
+def _leads_to(rule: Rule, path: Rule) -> bool:
     return len(rule) == len(path) and all(
         wanted in ("*", step) for wanted, step in zip(rule, path, strict=True)
     )

@@ -237,8 +237,8 @@ def test_the_outbox_list_tells_when_a_scheduled_event_is_due(admin_client, bus):
 
 
 def test_a_row_that_is_not_there_is_not_found(admin_client):
-    assert admin_client.get(f"{LIST}12345/discard/").status_code == 404
-    assert admin_client.get(f"{LIST}abc/discard/").status_code == 404
+    assert admin_client.get(f"{OUTBOX}12345/publish_again/").status_code == 404
+    assert admin_client.get(f"{OUTBOX}abc/publish_again/").status_code == 404
 
 
 def test_ages_are_told_in_words(admin_client, letter):
@@ -331,31 +331,6 @@ def test_many_and_long_headers_are_cut():
     assert len(shown) < 150_000
 
 
-# Discard.
-
-
-def test_discard_wants_a_reason_and_leads_back_to_the_page(admin_client, letter):
-    asked = admin_client.get(f"{LIST}{letter.pk}/discard/")
-
-    for reason in ("", "   ", "x" * 1001):
-        assert confirm(admin_client, asked, reason=reason).context["form"].errors["reason"]
-    done = confirm(admin_client, asked, reason="A test order.")
-
-    assert done.redirect_chain[-1][0] == page_of(letter)
-    assert "discarded: A test order." in text(done)
-    assert states() == ["discarded"]
-    assert InboxRecord.objects.get().state == "skipped"
-
-
-def test_discard_counts_what_was_no_longer_open(admin_client, letter):
-    asked = admin_client.get(f"{LIST}{letter.pk}/discard/")
-    redrive([letter.pk], by="ada", using="default")
-
-    done = confirm(admin_client, asked, reason="A test order.")
-
-    assert "0 discarded, 1 was no longer open." in text(done)
-
-
 # Publish again.
 
 
@@ -446,7 +421,7 @@ def test_what_is_confirmed_is_in_the_history_of_the_row(admin_client, unroutable
 
 
 def test_no_page_needs_inline_script_or_style_of_ours(admin_client, letter):
-    asked = admin_client.get(f"{LIST}{letter.pk}/discard/")
+    asked = admin_client.get(f"{LIST}discard/?id={letter.pk}")
     for response in (asked, admin_client.get(page_of(letter)), admin_client.get(LIST)):
         page = response.content.decode()
         assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", page)

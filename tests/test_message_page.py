@@ -57,6 +57,13 @@ def test_a_rule_is_a_key_anywhere_or_a_path(rules, shown):
     assert redacted(payload, "payload", rules) == shown
 
 
+def test_a_path_leads_into_the_payload_of_an_envelope_too():
+    for name in ("payload", "data"):
+        body = {"meta": {}, name: {"card": {"number": "4111"}}}
+
+        assert "4111" not in str(redacted(body, "payload", ["payload.card.number"]))
+
+
 def test_what_is_nested_too_deeply_to_check_is_hidden():
     payload: object = {"password": "hunter2"}
     for _ in range(200):
@@ -78,7 +85,7 @@ def test_secrets_are_hidden_from_whoever_may_not_see_them(letter, settings):
     assert "4111" not in shown
     assert "Bearer" not in shown
     assert "Ada" in shown
-    assert shown.count(HIDDEN) == 3
+    assert shown.count(HIDDEN) == 6
 
 
 def test_secrets_are_shown_to_whoever_may_see_them(letter):

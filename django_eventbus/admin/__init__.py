@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django_eventbus.admin.audit import AuditEntryAdmin
 from django_eventbus.admin.dead_letters import DeadLetterAdmin
 from django_eventbus.admin.inbox import InboxRecordAdmin
 from django_eventbus.admin.outbox import OutboxEventAdmin
@@ -10,6 +11,7 @@ from django_eventbus.admin.queues import QueueAdmin
 from django_eventbus.admin.workers import OutageAdmin, WorkerAdmin
 
 __all__ = [
+    "AuditEntryAdmin",
     "DeadLetterAdmin",
     "InboxRecordAdmin",
     "OutageAdmin",

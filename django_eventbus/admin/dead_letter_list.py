@@ -10,9 +10,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext as _
 
+from django_eventbus.admin.dead_letter_verbs import buttons_for
 from django_eventbus.admin.filters import canonical, filters_in, form_of, seen_by, selection_in
 from django_eventbus.admin.outcomes import lines_of
-from django_eventbus.admin.pages import Button, button, page, require_view, url_of
+from django_eventbus.admin.pages import page, require_view, url_of
 from django_eventbus.exceptions import BadSelection
 from django_eventbus.matching import COUNT_LIMIT, capped_count, freeze, letters_of, page_of
 from django_eventbus.models import DeadLetter
@@ -52,16 +53,16 @@ def _found(
         "older": _older(screen, request, rows),
         "first": url_of(screen, "list", query=canonical(request.GET)),
         "is_first": "after" not in request.GET,
-        "for_all": buttons(screen, request, frozen.query()),
-        "for_some": buttons(screen, request, ""),
+        "for_all": buttons_for(screen, request.user, selection, frozen.query()),
+        "for_some": buttons_for(screen, request.user, selection, ""),
+        "exports": _exports(screen, frozen.query()),
     }
 
 
-def buttons(screen: ModelAdmin[Any], request: HttpRequest, query: str) -> list[Button]:
-    """Return what may be done to the dead letters that *query* names."""
-    user = request.user
+def _exports(screen: ModelAdmin[Any], query: str) -> list[tuple[str, str]]:
     return [
-        button(user, "redrive", _("Re-drive…"), url_of(screen, "dry_run", query=query)),
+        (label, url_of(screen, "export", query=f"{query}&format={name}"))
+        for name, label in (("ndjson", "NDJSON"), ("csv", "CSV"))
     ]
 
 

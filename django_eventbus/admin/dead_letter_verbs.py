@@ -1,57 +1,53 @@
-"""Discard: what a person may do about dead letters."""
+"""The buttons of what can be done to dead letters, on the pages that show them."""
 
 from __future__ import annotations
 
-from django import forms
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from typing import Any
 
-from django_eventbus.admin.confirmation import Verb
-from django_eventbus.closing import discard
+from django.contrib.admin import ModelAdmin
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy
+
+from django_eventbus.admin.edit import edit_refusal
+from django_eventbus.admin.pages import Button, button, url_of
 from django_eventbus.models import DeadLetter
+from django_eventbus.permissions import Verb
+from django_eventbus.selections import Selection
+
+#: The name of the page, its label, the right that it takes, the states in which it makes sense.
+_VERBS: tuple[tuple[str, str | Promise, Verb, tuple[str, ...]], ...] = (
+    ("dry_run", gettext_lazy("Re-drive…"), "redrive", DeadLetter.REDRIVABLE),
+    ("discard", gettext_lazy("Discard…"), "discard", DeadLetter.REDRIVABLE),
+    ("ignore", gettext_lazy("Ignore until…"), "discard", DeadLetter.WAITING),
+    ("restore", gettext_lazy("Restore…"), "discard", (DeadLetter.State.DISCARDED,)),
+)
 
 
-class ReasonForm(forms.Form):
-    """Why something is done that nobody can take back."""
-
-    reason = forms.CharField(
-        label=gettext_lazy("Reason"),
-        max_length=1000,
-        widget=forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"}),
-    )
-
-
-class Discard(Verb):
-    """Close dead letters for good."""
-
-    name = "discard"
-    title = gettext_lazy("Discard dead letters")
-    question = gettext_lazy("Each is closed for good: its event is not handled.")
-    button = gettext_lazy("Discard")
-    states = DeadLetter.REDRIVABLE
-    stamp = "round"
-    grouped_by = ("subscription", "error_type", "queue")
-    form = ReasonForm
-
-    def do(self, row: DeadLetter, *, by: str, reason: str, using: str) -> bool:
-        return discard([row.pk], reason=reason, by=by, using=using) == 1
-
-    def record(self, row: DeadLetter, reason: str) -> str:
-        return _("Discarded: %(reason)s") % {"reason": reason}
-
-    def forecast(self, count: int) -> str:
-        return ngettext("%d will be discarded", "%d will be discarded", count) % count
-
-    def summary(self, done: int, left: int) -> str:
-        moved = ngettext("%d discarded", "%d discarded", done) % done
-        return _with_left(moved, left)
+def buttons_for(
+    screen: ModelAdmin[Any], user: Any, selection: Selection, query: str
+) -> list[Button]:
+    """Return what may be done to *selection*, by the state that it asks for; *query* names it."""
+    asked = {term.value for term in selection.terms if term.name == "state"}
+    return [
+        button(user, right, str(label), url_of(screen, page, query=query))
+        for page, label, right, states in _VERBS
+        if not asked or asked.intersection(states)
+    ]
 
 
-def _with_left(moved: str, left: int) -> str:
-    if not left:
-        return f"{moved}."
-    words = ngettext("%d was no longer open", "%d were no longer open", left) % left
-    return f"{moved}, {words}."
+def buttons_of(screen: ModelAdmin[Any], user: Any, letter: DeadLetter) -> list[Button]:
+    """Return what may be done to one dead letter in its state."""
+    query = f"id={letter.pk}"
+    found = [
+        button(user, right, str(label), url_of(screen, page, query=query), queue=letter.queue)
+        for page, label, right, states in _VERBS
+        if letter.state in states
+    ]
+    return [*found, *_edit(screen, user, letter)]
 
 
-DISCARD = Discard()
+def _edit(screen: ModelAdmin[Any], user: Any, letter: DeadLetter) -> list[Button]:
+    if letter.state not in DeadLetter.REDRIVABLE:
+        return []
+    label, url = gettext_lazy("Edit and re-drive…"), url_of(screen, "edit", letter.pk)
+    return [Button(label=str(label), url=url, why_not=edit_refusal(user, letter))]

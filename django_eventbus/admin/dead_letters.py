@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
-from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_eventbus.admin.carried_messages import MESSAGE_FIELDS, CarriedMessageAdmin
+from django_eventbus.admin.closing import DISCARD, IGNORE, RESTORE, verb_view
+from django_eventbus.admin.copies import copies_of
 from django_eventbus.admin.dead_letter_list import list_view
-from django_eventbus.admin.dead_letter_verbs import DISCARD
+from django_eventbus.admin.dead_letter_verbs import buttons_of
 from django_eventbus.admin.dry_run import dry_run_view
+from django_eventbus.admin.edit import edit_view
 from django_eventbus.admin.excerpts import text_of
+from django_eventbus.admin.export import export_view
 from django_eventbus.admin.failure_groups import group_view, groups_view
 from django_eventbus.admin.outcomes import outcome_in_words
-from django_eventbus.admin.pages import Button, View, button, page_urls, url_of
+from django_eventbus.admin.pages import View, page_urls, url_of
 from django_eventbus.admin.timelines import timeline_of
 from django_eventbus.models import DeadLetter
-from django_eventbus.permissions import may
+from django_eventbus.permissions import hidden_from, may
+
+DONE_FIELDS = (
+    "created_at", "redriven_at", "redriven_by", "closed_at", "closed_by", "note", "ignored_until",
+    "edited_from", "replaced_by",
+)  # fmt: skip
 
 
 @admin.register(DeadLetter)
 class DeadLetterAdmin(CarriedMessageAdmin):
-    """Dead letters, with Re-drive and Discard."""
+    """Dead letters: groups first, then lists, pages and what is done."""
 
-    verbs = (DISCARD,)
     deferred = ("body", "payload", "headers", "traceback")
     fieldsets = (
         (None, {"fields": ("outcome", "subscription", "queue", "kind", "attempts", "round")}),
@@ -43,7 +51,7 @@ class DeadLetterAdmin(CarriedMessageAdmin):
             gettext_lazy("What was done"),
             {
                 "classes": ["collapse"],
-                "fields": ("created_at", "redriven_at", "redriven_by", "closed_at", "note"),
+                "fields": DONE_FIELDS,
             },
         ),
     )
@@ -54,24 +62,21 @@ class DeadLetterAdmin(CarriedMessageAdmin):
     ) -> HttpResponse:
         letter = context["original"]
         context["timeline"] = timeline_of(letter)
-        context["buttons"] = self._buttons(request, letter)
+        context["group_url"] = url_of(self, "group", letter.fingerprint)
+        context["buttons"] = buttons_of(self, request.user, letter)
+        context["copies"] = copies_of(letter, hidden_from(request.user, letter.queue))
         return super().render_change_form(request, context, *args, **kwargs)
-
-    def _buttons(self, request: HttpRequest, letter: DeadLetter) -> list[Button]:
-        redrive = button(
-            request.user,
-            "redrive",
-            _("Re-drive…"),
-            url_of(self, "dry_run", query=f"id={letter.pk}"),
-            queue=letter.queue,
-        )
-        return [redrive] if letter.state in DeadLetter.REDRIVABLE else []
 
     def get_urls(self) -> list[URLPattern]:
         own: dict[str, tuple[str, View]] = {
             "list": ("list/", list_view),
             "group": ("groups/<str:fingerprint>/", group_view),
             "dry_run": ("dry-run/", dry_run_view),
+            "discard": ("discard/", partial(verb_view, DISCARD)),
+            "restore": ("restore/", partial(verb_view, RESTORE)),
+            "ignore": ("ignore/", partial(verb_view, IGNORE)),
+            "export": ("export/", export_view),
+            "edit": ("<path:object_id>/edit/", edit_view),
         }
         return [*page_urls(self, own), *super().get_urls()]
 
@@ -80,9 +85,6 @@ class DeadLetterAdmin(CarriedMessageAdmin):
 
     def has_view_permission(self, request: HttpRequest, obj: DeadLetter | None = None) -> bool:
         return may(request.user, "view", obj.queue if obj else "")
-
-    def has_discard_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("eventbus.discard_deadletter")
 
     @admin.display(description=gettext_lazy("state"), ordering="state")
     def outcome(self, letter: DeadLetter) -> str:

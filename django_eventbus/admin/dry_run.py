@@ -14,12 +14,14 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_eventbus.admin.filters import in_words, seen_by, selection_in
+from django_eventbus.admin.json_fields import StrictJSONField
 from django_eventbus.admin.pages import page, require_view, url_of
 from django_eventbus.conf import conf
 from django_eventbus.dry_runs import Forecast, dry_run
+from django_eventbus.edits import dry_run_patch
 from django_eventbus.exceptions import BadPlan, BadSelection
 from django_eventbus.models import DeadLetter, RedrivePlan
-from django_eventbus.permissions import why_not
+from django_eventbus.permissions import Verb, why_not
 from django_eventbus.plans import Pace, make_plan, start
 from django_eventbus.selections import Selection
 
@@ -62,20 +64,39 @@ class PaceForm(forms.Form):
         reason.required = moved > conf.reason_above
 
 
+class PatchForm(forms.Form):
+    """What is changed in every payload on the way."""
+
+    patch = StrictJSONField(
+        rows=4,
+        label=gettext_lazy("JSON merge patch"),
+        required=False,
+        help_text=gettext_lazy('As in RFC 7396: {"currency": "EUR", "old": null}.'),
+    )
+
+
 def dry_run_view(screen: ModelAdmin[Any], request: HttpRequest) -> HttpResponse:
     """Show what a re-drive of the selection would do; by POST, make the plan and start it."""
     require_view(screen, request)
-    using = _database(screen, request)
-    selection = asked_selection(request, using)
-    forecast = dry_run(selection, using=using)
+    using = database_of(screen, request)
+    change = PatchForm(request.POST if request.method == "POST" else request.GET)
+    patch = change.cleaned_data["patch"] if change.is_valid() else None
+    forecast = _forecast(asked_selection(request, using), patch, using)
     form = PaceForm(request.POST if request.method == "POST" else None, count=forecast.count)
-    refusal = refusal_of(request.user, forecast)
+    refusal = refusal_of(request.user, forecast, is_edit=patch is not None)
     if request.method == "POST":
         if refusal:
             raise PermissionDenied(refusal)
-        if form.is_valid() and (plan := _made(request, forecast.selection, form, using)):
+        is_valid = form.is_valid() and change.is_valid()
+        if is_valid and (plan := _made(request, forecast.selection, form, patch, using=using)):
             return redirect(reverse("admin:eventbus_redriveplan_change", args=[plan.pk]))
-    return _shown(screen, request, forecast, form, refusal)
+    return _shown(screen, request, forecast, (form, change), refusal)
+
+
+def _forecast(selection: Selection, patch: Any, using: str) -> Forecast:
+    if patch is None:
+        return dry_run(selection, using=using)
+    return dry_run_patch(selection, patch, using=using)
 
 
 def asked_selection(request: HttpRequest, using: str) -> Selection:
@@ -89,25 +110,27 @@ def asked_selection(request: HttpRequest, using: str) -> Selection:
         raise BadRequest(str(error)) from None
 
 
-def refusal_of(user: Any, forecast: Forecast) -> str:
+def refusal_of(user: Any, forecast: Forecast, *, is_edit: bool) -> str:
     """Say why *user* may not re-drive all of it, or return ""."""
-    queues = sorted({target.queue for target in forecast.targets})
-    reasons = (why_not(user, "redrive", queue) for queue in queues or [""])
+    queues = sorted({target.queue for target in forecast.targets}) or [""]
+    verbs: tuple[Verb, ...] = ("redrive", "edit") if is_edit else ("redrive",)
+    reasons = (why_not(user, verb, queue) for verb in verbs for queue in queues)
     return next(filter(None, reasons), "")
 
 
-def _database(screen: ModelAdmin[Any], request: HttpRequest) -> str:
-    # The database that is written to, which need not be the one that lists are read from.
+def database_of(screen: ModelAdmin[Any], request: HttpRequest) -> str:
+    """Return the database that is written to; lists may be read from another."""
     return str(screen.get_queryset(request).select_for_update().db)
 
 
 def _made(
-    request: HttpRequest, selection: Selection, form: PaceForm, using: str
+    request: HttpRequest, selection: Selection, form: PaceForm, patch: Any, *, using: str
 ) -> RedrivePlan | None:
     answers = dict(form.cleaned_data)
     reason, by = answers.pop("reason"), request.user.get_username()
+    pace = Pace(**answers)
     try:
-        plan = make_plan(selection, by=by, reason=reason, using=using, pace=Pace(**answers))
+        plan = make_plan(selection, by=by, reason=reason, using=using, pace=pace, patch=patch)
     except BadPlan as error:
         form.add_error(None, str(error))
         return None
@@ -118,14 +141,18 @@ def _shown(
     screen: ModelAdmin[Any],
     request: HttpRequest,
     forecast: Forecast,
-    form: PaceForm,
+    forms: tuple[PaceForm, PatchForm],
     refusal: str,
 ) -> HttpResponse:
+    form, change = forms
     names = dict(DeadLetter.State.choices)
     context = {
         "forecast": forecast,
         "form": form,
+        "change": change,
+        "pairs": forecast.selection.pairs,
         "why_not": refusal,
+        "why_not_edit": why_not(request.user, "edit"),
         "selection": forecast.selection.query(),
         "words": in_words(forecast.selection),
         "staying": [(names.get(state, state), n) for state, n in forecast.staying.items()],

@@ -16,7 +16,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from django_eventbus.admin.dead_letter_list import buttons
+from django_eventbus.admin.dead_letter_verbs import buttons_for
 from django_eventbus.admin.filters import filters_in, form_of, seen_by, selection_in
 from django_eventbus.admin.outcomes import lines_of
 from django_eventbus.admin.pages import page, require_view, url_of
@@ -25,12 +25,13 @@ from django_eventbus.admin.trends import Bar, bars_of
 from django_eventbus.exceptions import BadSelection
 from django_eventbus.failure_groups import BESIDE, Group, buckets, decide, groups
 from django_eventbus.matching import letters_of, page_of
-from django_eventbus.models import FailureGroup
+from django_eventbus.models import DeadLetter, FailureGroup
 from django_eventbus.permissions import why_not
 from django_eventbus.selections import Selection
 
 SIZE = 50
 SPAN = timedelta(days=1)
+OPEN = Selection.of([("state", str(DeadLetter.State.OPEN))])
 _TITLES = {
     "undecodable": gettext_lazy("Undecodable"),
     "unmatched": gettext_lazy("Unmatched"),
@@ -172,7 +173,7 @@ def _one(
         "card": card_of(screen, found[0]) if found else None,
         "status": FailureGroup.Status(row.status_at(timezone.now())).label,
         "lines": lines_of(page_of(letters_of(selection, using), size=10)),
-        "for_all": buttons(screen, request, mine.query()),
+        "for_all": buttons_for(screen, request.user, OPEN, mine.query()),
     }
 
 

@@ -96,6 +96,8 @@ def canonical(data: QueryDict, *kept: str) -> str:
     pairs = filters_in(data)
     if not any(name == "state" for name, _text in pairs):
         pairs.append(("state", str(DeadLetter.State.OPEN)))
+        if not any(name == "ignored" for name, _text in pairs):
+            pairs.append(("ignored", "no"))
     pairs += [(name, data.get(name, "")) for name in kept if data.get(name)]
     return urlencode(pairs)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from django.utils.translation import gettext as _
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy
 
 from django_eventbus.admin.excerpts import visible
 from django_eventbus.admin.read_only import ago
@@ -15,18 +16,22 @@ from django_eventbus.models import DeadLetter
 def outcome_in_words(letter: DeadLetter) -> str:
     """Say what has become of the dead letter so far."""
     words = {"round": letter.round, "note": visible(letter.note)}
-    match letter.state:
-        case DeadLetter.State.OPEN if letter.round:
-            return _("failed again in round %(round)d") % words
-        case DeadLetter.State.REDRIVING:
-            return _("re-driving in round %(round)d") % words
-        case DeadLetter.State.UNKNOWN:
-            return _("unanswered: %(note)s") % words
-        case DeadLetter.State.DISCARDED:
-            return _("discarded: %(note)s") % words
-        case DeadLetter.State.HEALED if letter.round:
-            return _("healed in round %(round)d") % words
-    return letter.get_state_display()
+    template = _ALWAYS.get(letter.state)
+    if letter.round:
+        template = _IN_A_ROUND.get(letter.state, template)
+    return str(template) % words if template is not None else letter.get_state_display()
+
+
+_IN_A_ROUND: dict[str, str | Promise] = {
+    DeadLetter.State.OPEN: gettext_lazy("failed again in round %(round)d"),
+    DeadLetter.State.HEALED: gettext_lazy("healed in round %(round)d"),
+}
+_ALWAYS: dict[str, str | Promise] = {
+    DeadLetter.State.REDRIVING: gettext_lazy("re-driving in round %(round)d"),
+    DeadLetter.State.UNKNOWN: gettext_lazy("unanswered: %(note)s"),
+    DeadLetter.State.DISCARDED: gettext_lazy("discarded: %(note)s"),
+    DeadLetter.State.REPLACED: gettext_lazy("replaced by an edited message"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

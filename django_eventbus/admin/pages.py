@@ -9,13 +9,13 @@ from typing import Any
 
 from django.contrib.admin import ModelAdmin
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 
 from django_eventbus.permissions import Verb, why_not
 
-View = Callable[..., HttpResponse]
+View = Callable[..., HttpResponseBase]
 
 
 def page_urls(screen: ModelAdmin[Any], views: dict[str, tuple[str, View]]) -> list[URLPattern]:

@@ -16,6 +16,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_eventbus import plans
+from django_eventbus.admin.json_fields import written
 from django_eventbus.admin.pages import View, page, page_urls, require_view, url_of
 from django_eventbus.admin.plan_progress import Progress, outcomes_of, progress_of
 from django_eventbus.admin.read_only import ReadOnlyAdmin, ago
@@ -59,7 +60,8 @@ class RedrivePlanAdmin(ReadOnlyAdmin):
     ) -> HttpResponse:
         require_view(self, request)
         plan = found(self, request, unquote(object_id))
-        context = {"plan": plan, **parts_of(self, request, plan)}
+        patch = written(plan.patch) if plan.patch is not None else ""
+        context = {"plan": plan, "patch": patch, **parts_of(self, request, plan)}
         return page(self, request, "plan", _("Re-drive plan %(id)d") % {"id": plan.pk}, **context)
 
     @admin.display(description=gettext_lazy("plan"), ordering="id")

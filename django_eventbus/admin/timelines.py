@@ -11,7 +11,13 @@ from django.utils.translation import ngettext
 
 from django_eventbus.admin.excerpts import short, visible
 from django_eventbus.admin.related import attempts_of
-from django_eventbus.messages import NOT_BEFORE, REDRIVEN_BY, REDRIVEN_COUNT, RETRY_COUNT
+from django_eventbus.messages import (
+    EDITED_FROM,
+    NOT_BEFORE,
+    REDRIVEN_BY,
+    REDRIVEN_COUNT,
+    RETRY_COUNT,
+)
 from django_eventbus.models import Attempt, DeadLetter, OutboxEvent
 
 ROWS_LIMIT = 100
@@ -46,9 +52,10 @@ def timeline_of(letter: DeadLetter) -> list[Moment]:
 
 
 def _sending(letter: DeadLetter) -> Iterator[Moment]:
-    rows = OutboxEvent.objects.using(letter._state.db).filter(message_id=letter.message_id)
+    ids = [each for each in (letter.message_id, letter.replaced_by) if each]
+    rows = OutboxEvent.objects.using(letter._state.db).filter(message_id__in=ids)
     mine = rows.filter(queue__in=("", letter.queue), subscription__in=("", letter.subscription))
-    found = list(mine.defer("body").order_by("id")[:ROWS_LIMIT]) if letter.message_id else []
+    found = list(mine.defer("body").order_by("id")[:ROWS_LIMIT])
     if not any(not row.is_addressed for row in found) and letter.sent_at:
         source = visible(letter.source) or _("a stranger")
         yield Moment(at=letter.sent_at, title=_("Published by %(source)s") % {"source": source})
@@ -75,6 +82,8 @@ def _title(row: OutboxEvent) -> str:
     if headers.get(RETRY_COUNT) or headers.get(NOT_BEFORE) or not headers.get(REDRIVEN_COUNT):
         return _("Sent again, for later")
     words = {"by": visible(str(headers.get(REDRIVEN_BY, ""))), "round": headers[REDRIVEN_COUNT]}
+    if headers.get(EDITED_FROM):
+        return _("Edited and re-driven by %(by)s: round %(round)s") % words
     return _("Re-driven by %(by)s: round %(round)s") % words
 
 
@@ -132,6 +141,10 @@ def _end(letter: DeadLetter) -> Iterator[Moment]:
     match letter.state:
         case DeadLetter.State.HEALED if letter.closed_at:
             yield Moment(at=letter.closed_at, title=_("Healed"), tone="good", order=4)
+        case DeadLetter.State.REPLACED if letter.closed_at:
+            title = _("Replaced by the edited message")
+            details = (letter.replaced_by,)
+            yield Moment(at=letter.closed_at, title=title, details=details, tone="good", order=4)
         case DeadLetter.State.DISCARDED if letter.closed_at:
             title = _("Discarded by %(by)s") % words
             yield Moment(at=letter.closed_at, title=title, details=(words["note"],), order=4)

@@ -191,6 +191,40 @@ def test_the_filter_form_leads_to_what_matches(page, letters):
     assert "payload.order_id=3" in page.url
 
 
+def test_a_message_is_edited_reviewed_and_healed(page, worker):
+    publish("act.now", {"do": "give up"})
+    letter = eventually(DeadLetter.objects.first, timeout=60, message=lambda: worker.output)
+
+    page.goto(f"{GROUPS}{letter.pk}/change/")
+    page.get_by_role("link", name="Edit and re-drive…").click()
+    page.get_by_label("Payload").fill('{"do": 1}')
+    page.get_by_label("Reason").fill("It was told to give up.")
+    page.get_by_role("button", name="Review the changes").click()
+    page.get_by_role("button", name="Edit further").click()
+    page.get_by_label("Payload").fill('{"do": "ok"}')
+    page.get_by_role("button", name="Review the changes").click()
+    page.get_by_text('+    "do": "ok"').wait_for()
+    assert DeadLetter.objects.get().state == "open"
+    page.get_by_role("button", name="Send it").click()
+    page.get_by_text("Sent as").wait_for()
+
+    eventually(lambda: Effect.objects.filter(subscription="shop.act").exists(), timeout=30)
+    eventually(lambda: DeadLetter.objects.get().is_closed, timeout=30)
+    page.reload()
+    page.get_by_text("replaced by an edited message").wait_for()
+
+
+def test_a_dead_letter_is_copied_by_a_button(page_for, admin_client, letters):
+    page = page_for(admin_client, permissions=["clipboard-read", "clipboard-write"])
+    page.goto(f"{GROUPS}{letters[0].pk}/change/")
+
+    page.get_by_role("button", name="Copy").last.click()
+
+    page.get_by_role("button", name="Copied").wait_for()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.startswith("python manage.py redrive_events message_id=")
+
+
 def every_page(letter: DeadLetter, plan: RedrivePlan) -> list[str]:
     return [
         GROUPS,
@@ -198,6 +232,9 @@ def every_page(letter: DeadLetter, plan: RedrivePlan) -> list[str]:
         LIST,
         f"{GROUPS}{letter.pk}/change/",
         f"{GROUPS}dry-run/?group={letter.fingerprint}",
+        f"{GROUPS}discard/?group={letter.fingerprint}",
+        f"{GROUPS}ignore/?id={letter.pk}",
+        f"{GROUPS}{letter.pk}/edit/",
         f"/admin/eventbus/redriveplan/{plan.pk}/change/",
     ]
 

@@ -1,0 +1,168 @@
+"""Edit a dead letter's message and re-drive it: a form, a diff, and then the sending."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import unified_diff
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.contrib.admin import ModelAdmin
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from django_eventbus.admin.dry_run import database_of
+from django_eventbus.admin.excerpts import headers_of, visible
+from django_eventbus.admin.json_fields import StrictJSONField, written
+from django_eventbus.admin.pages import page, require_view, url_of
+from django_eventbus.edited_messages import Edit, own_headers, problems_of
+from django_eventbus.edits import edit_and_redrive
+from django_eventbus.exceptions import BadEdit
+from django_eventbus.headers import is_reserved
+from django_eventbus.models import DeadLetter
+from django_eventbus.permissions import hidden_from, why_not
+from django_eventbus.redaction import redacted
+from django_eventbus.validation import payload_or_none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffLine:
+    """A line of a diff: "added", "removed", "place" or the same."""
+
+    kind: str
+    text: str
+
+
+class EditForm(forms.Form):
+    """The payload, the headers that are free, and why."""
+
+    payload = StrictJSONField(rows=20, label=gettext_lazy("Payload"))
+    headers = StrictJSONField(rows=5, label=gettext_lazy("Headers"), required=False)
+    reason = forms.CharField(
+        label=gettext_lazy("Reason"),
+        max_length=1000,
+        widget=forms.Textarea(attrs={"rows": 2, "class": "vLargeTextField"}),
+    )
+    #: The round that was shown: what was re-driven since is another.
+    round = forms.IntegerField(widget=forms.HiddenInput)
+
+    def __init__(self, data: Any, letter: DeadLetter) -> None:
+        self.letter = letter
+        initial = {
+            "payload": written(payload_or_none(letter)),
+            "headers": written(own_headers(letter)),
+            "round": letter.round,
+        }
+        super().__init__(data, initial=initial)
+
+    def clean_headers(self) -> dict[str, Any]:
+        headers = self.cleaned_data["headers"]
+        if not isinstance(headers, dict | None):
+            raise forms.ValidationError(_("Write an object of names and values."))
+        return headers or {}
+
+    def clean(self) -> dict[str, Any]:
+        data: dict[str, Any] = super().clean() or {}
+        if not self.errors:
+            for problem in problems_of(self.letter, self.edit):
+                self.add_error("headers" if problem.startswith("header ") else "payload", problem)
+        return data
+
+    @property
+    def edit(self) -> Edit:
+        answers = self.cleaned_data
+        return Edit(payload=answers["payload"], headers=answers["headers"])
+
+
+def edit_view(screen: ModelAdmin[Any], request: HttpRequest, object_id: str) -> HttpResponse:
+    """Show the editor; by POST, the diff; and once that is confirmed, send it."""
+    require_view(screen, request)
+    letter = screen.get_object(request, unquote(object_id))
+    if letter is None:
+        raise Http404(f"There is no {screen.opts.verbose_name} {object_id}.")
+    if refusal := edit_refusal(request.user, letter):
+        raise PermissionDenied(refusal)
+    form = EditForm(request.POST if request.method == "POST" else None, letter)
+    if request.method != "POST" or not form.is_valid() or "again" in request.POST:
+        return _editor(screen, request, letter, form)
+    if "send" not in request.POST:
+        return _review(screen, request, letter, form)
+    return _sent(screen, request, letter, form)
+
+
+def edit_refusal(user: Any, letter: DeadLetter) -> str:
+    """Say why *user* may not edit *letter*, or return ""."""
+    if refusal := why_not(user, "edit", letter.queue):
+        return refusal
+    rules, payload = hidden_from(user, letter.queue), payload_or_none(letter)
+    shown = redacted(payload, "payload", rules), redacted(letter.headers, "headers", rules)
+    # What is hidden would be overwritten by the word that hides it.
+    return why_not(user, "see_sensitive") if shown != (payload, letter.headers) else ""
+
+
+def diff_of(letter: DeadLetter, edit: Edit) -> list[DiffLine]:
+    """Return what *edit* changes, line by line."""
+    old = _text(payload_or_none(letter), own_headers(letter))
+    new = _text(edit.payload, edit.headers)
+    return list(_lines(unified_diff(old, new, lineterm="", n=3)))
+
+
+def _text(payload: Any, headers: Any) -> list[str]:
+    return written({"payload": payload, "headers": headers}).splitlines()
+
+
+def _lines(diff: Iterator[str]) -> Iterator[DiffLine]:
+    kinds = {"+": "added", "-": "removed", "@": "place"}
+    for number, line in enumerate(diff):
+        # The first two name files.
+        if number > 1:
+            yield DiffLine(kind=kinds.get(line[:1], "same"), text=visible(line))
+
+
+def _editor(
+    screen: ModelAdmin[Any], request: HttpRequest, letter: DeadLetter, form: EditForm
+) -> HttpResponse:
+    locked = {name: value for name, value in letter.headers.items() if is_reserved(name)}
+    context = {
+        "letter": letter,
+        "form": form,
+        "locked": headers_of(locked),
+        "is_open": letter.state in DeadLetter.REDRIVABLE,
+        "back": url_of(screen, "change", letter.pk),
+    }
+    return page(screen, request, "edit", _("Edit and re-drive"), **context)
+
+
+def _review(
+    screen: ModelAdmin[Any], request: HttpRequest, letter: DeadLetter, form: EditForm
+) -> HttpResponse:
+    diff = diff_of(letter, form.edit)
+    context = {"letter": letter, "form": form, "diff": diff}
+    return page(screen, request, "edit_review", _("Edit and re-drive: review"), **context)
+
+
+def _sent(
+    screen: ModelAdmin[Any], request: HttpRequest, letter: DeadLetter, form: EditForm
+) -> HttpResponse:
+    answers = form.cleaned_data
+    try:
+        message_id = edit_and_redrive(
+            letter.pk,
+            form.edit,
+            by=request.user.get_username(),
+            reason=answers["reason"],
+            using=database_of(screen, request),
+            round=answers["round"],
+        )
+    except BadEdit as error:
+        form.add_error(None, error.problems)
+        return _editor(screen, request, letter, form)
+    words = _("Sent as %(id)s; the outcome is awaited.") % {"id": message_id}
+    screen.message_user(request, words, messages.SUCCESS)
+    return redirect(url_of(screen, "change", letter.pk))

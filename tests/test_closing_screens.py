@@ -1,0 +1,427 @@
+"""Discard, restore, ignore, edit, patch, export and audit, page by page."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from datetime import timedelta
+from urllib.parse import parse_qsl
+
+import pytest
+from django.utils import timezone
+
+from django_eventbus import Event, publish
+from django_eventbus.admin import closing
+from django_eventbus.admin.copies import pytest_of
+from django_eventbus.admin.export import cell
+from django_eventbus.models import AuditEntry, DeadLetter, InboxRecord, OutboxEvent, RedrivePlan
+from django_eventbus.redrive import redrive
+from django_eventbus.subscriptions import registry
+from tests.shop.models import Effect
+from tests.test_admin import Handler, page_of, states, subscribed, text, user_with
+from tests.test_redrive_screens import DRY_RUN, GROUPS, LIST, PLANS, SCRIPT, carry_out, planned
+
+SEE = "see_sensitive_deadletter"
+
+
+class OrderPlaced(Event, type="order.placed"):
+    order_id: int
+    total: str = "0"
+
+
+@pytest.fixture
+def charge(bus) -> Handler:
+    return subscribed(bus)
+
+
+@pytest.fixture
+def letters(bus, charge) -> list[DeadLetter]:
+    for number in range(3):
+        publish("order.placed", {"order_id": number}, headers={"tenant": "acme"})
+    bus.drain()
+    return list(DeadLetter.objects.order_by("pk"))
+
+
+@pytest.fixture
+def letter(letters) -> DeadLetter:
+    return letters[0]
+
+
+def confirm(client, shown, **answers):
+    form = {"selection": shown.context["selection"], **answers}
+    return client.post(shown.wsgi_request.path, form, follow=True)
+
+
+# Discard, restore, ignore.
+
+
+def test_discard_wants_a_reason_and_leads_back_to_the_list(admin_client, letters):
+    asked = admin_client.get(f"{GROUPS}discard/?type=order.placed")
+
+    for reason in ("", "   ", "x" * 1001):
+        assert confirm(admin_client, asked, reason=reason).context["form"].errors["reason"]
+    done = confirm(admin_client, asked, reason="Test orders.")
+
+    assert "3 dead letters were changed." in text(done)
+    assert states() == ["discarded"] * 3
+    assert set(InboxRecord.objects.values_list("state", flat=True)) == {"skipped"}
+    entry = AuditEntry.objects.get()
+    assert (entry.verb, entry.by, entry.why, entry.count) == ("discard", "admin", "Test orders.", 3)
+
+
+def test_discard_from_the_page_leads_back_to_it(admin_client, letter):
+    asked = admin_client.get(f"{GROUPS}discard/?id={letter.pk}")
+
+    done = confirm(admin_client, asked, reason="A test order.")
+
+    assert done.redirect_chain[-1][0] == page_of(letter)
+    assert "discarded: A test order." in text(done)
+    assert "Discarded by admin" in text(done)
+
+
+def test_what_arrives_after_it_was_shown_is_not_discarded(admin_client, bus, letters):
+    asked = admin_client.get(f"{GROUPS}discard/?type=order.placed")
+    publish("order.placed", {})
+    bus.drain()
+    redrive([letters[0].pk], by="ada", using="default")
+
+    done = confirm(admin_client, asked, reason="Test orders.")
+
+    assert "2 dead letters were changed." in text(done)
+    assert sorted(states()) == ["discarded", "discarded", "open", "redriving"]
+
+
+def test_the_page_tells_what_stays_as_it_is(admin_client, letters):
+    redrive([letters[0].pk], by="ada", using="default")
+
+    shown = text(admin_client.get(f"{GROUPS}discard/?type=order.placed"))
+
+    assert "2 dead letters" in shown
+    assert "1 stays as it is: re-driving" in shown
+
+
+def test_more_than_one_request_takes_is_refused(admin_client, letters, monkeypatch):
+    monkeypatch.setattr(closing, "MOST_AT_ONCE", 2)
+    asked = admin_client.get(f"{GROUPS}discard/?type=order.placed")
+
+    again = confirm(admin_client, asked, reason="Test orders.")
+
+    assert "This is more than one request takes" in text(again)
+    assert states() == ["open"] * 3
+
+
+def test_what_was_discarded_is_restored_and_heals(admin_client, bus, charge, letters):
+    confirm(admin_client, admin_client.get(f"{GROUPS}discard/"), reason="Test orders.")
+
+    confirm(admin_client, admin_client.get(f"{GROUPS}restore/?state=discarded"))
+    assert states() == ["open"] * 3
+    charge.error = None
+    planned(admin_client, "type=order.placed")
+    carry_out(bus)
+
+    assert states() == ["healed"] * 3
+
+
+def test_what_is_ignored_is_not_in_the_list_until_it_is_asked_for(admin_client, letter):
+    until = (timezone.now() + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M")
+    asked = admin_client.get(f"{GROUPS}ignore/?id={letter.pk}")
+
+    assert confirm(admin_client, asked, until="2001-01-01T00:00").context["form"].errors["until"]
+    confirm(admin_client, asked, until=until)
+
+    assert admin_client.get(LIST, follow=True).context["count"] == 2
+    assert admin_client.get(f"{LIST}?ignored=yes&state=open").context["count"] == 1
+    confirm(admin_client, asked, until="")
+    assert admin_client.get(LIST, follow=True).context["count"] == 3
+
+
+def test_closing_takes_the_right_and_a_post(admin_client, letter):
+    client = user_with("view_deadletter", "redrive_deadletter")
+
+    for verb in ("discard", "restore", "ignore"):
+        path, form = f"{GROUPS}{verb}/", {"selection": f"id={letter.pk}", "reason": "because"}
+        admin_client.get(path, form)
+        assert "You need the permission eventbus.discard_deadletter." in text(client.get(path))
+        assert client.post(path, form).status_code == 403
+    assert states() == ["open"] * 3
+    assert not AuditEntry.objects.exists()
+
+
+def test_buttons_are_those_of_the_state(admin_client, letters):
+    def labels(path):
+        shown = admin_client.get(path).context
+        return [each.label for each in shown.get("for_all") or shown["buttons"]]
+
+    confirm(admin_client, admin_client.get(f"{GROUPS}discard/?id={letters[0].pk}"), reason="no")
+
+    assert labels(f"{LIST}?state=discarded") == ["Restore…"]
+    assert labels(f"{LIST}?state=open") == ["Re-drive…", "Discard…", "Ignore until…"]
+    assert labels(page_of(letters[0])) == ["Restore…"]
+    assert labels(page_of(letters[1]))[-1] == "Edit and re-drive…"
+
+
+# Edit.
+
+
+def edited(client, letter, payload, headers="{}", step="review", **answers):
+    form = {"payload": payload, "headers": headers, "reason": "mended", "round": letter.round}
+    return client.post(f"{GROUPS}{letter.pk}/edit/", {**form, step: "1", **answers}, follow=True)
+
+
+def test_an_edited_message_heals_in_the_place_of_the_dead_letter(admin_client, bus, letter):
+    handled: list = []
+    bus_charge(bus, handled)
+
+    review = edited(admin_client, letter, '{"order_id": 43}', '{"tenant": "umbrella"}')
+    assert states() == ["open"] * 3
+    done = edited(admin_client, letter, '{"order_id": 43}', '{"tenant": "umbrella"}', "send")
+    bus.drain()
+
+    lines = [each.text for each in review.context["diff"] if each.kind in ("added", "removed")]
+    assert '-    "order_id": 0' in lines
+    assert '+    "order_id": 43' in lines
+    assert '+    "tenant": "umbrella"' in lines
+    assert "Sent as" in text(done)
+    assert [event.payload for event in handled] == [{"order_id": 43}]
+    assert handled[0].meta.causation_id == letter.message_id
+    letter.refresh_from_db()
+    assert letter.state in ("replaced", "healed")
+    assert AuditEntry.objects.get().why == "mended"
+    shown = text(admin_client.get(page_of(letter)))
+    assert "Edited and re-driven by admin: round 1" in shown
+    assert handled[0].meta.id in shown
+
+
+def bus_charge(bus, handled) -> None:
+    """Let the subscription charge succeed, and keep what it is given."""
+    for each in [each for each in registry if each.name == "charge"]:
+        registry.remove(each)
+    bus.subscribe("order.*", name="charge")(handled.append)
+
+
+def test_the_editor_shows_the_message_and_locks_the_headers_of_the_bus(admin_client, letter):
+    shown = admin_client.get(f"{GROUPS}{letter.pk}/edit/")
+
+    initial = shown.context["form"].initial
+    assert json.loads(initial["payload"]) == {"order_id": 0}
+    assert json.loads(initial["headers"]) == {"tenant": "acme"}
+    assert "eventbus-version" in text(shown)
+    refused = edited(admin_client, letter, "{}", '{"x-retry-count": 1}', "send")
+    assert "reserved" in str(refused.context["form"].errors["headers"])
+
+
+def test_errors_are_told_by_field(admin_client, bus):
+    bus.subscribe(OrderPlaced, name="charge", tries=1)(Handler())
+    publish(OrderPlaced(order_id=1))
+    bus.drain()
+    letter = bus.letter
+
+    for payload, words in (
+        ('{"order_id": "x", "total": 1}', ("order_id", "total")),
+        ("{}", ("order_id is missing",)),
+        ('{"order_id": 1,', ("Line 1, column 16",)),
+        ('{"order_id": NaN}', ("NaN is not JSON",)),
+        ("", ("This field is required",)),
+    ):
+        errors = str(edited(admin_client, letter, payload, step="send").context["form"].errors)
+        assert all(each in errors for each in words), errors
+    wrong = edited(admin_client, letter, '{"order_id": 1}', "[]", "send")
+    assert "Write an object" in str(wrong.context["form"].errors["headers"])
+    assert OutboxEvent.objects.exclude(queue="").count() == 0
+
+
+def test_an_edit_of_what_was_redriven_meanwhile_is_not_sent(admin_client, bus, letter):
+    redrive([letter.pk], by="ada", using="default")
+    bus.drain()
+
+    again = edited(admin_client, letter, "{}", step="send")
+
+    assert "was re-driven meanwhile" in text(again)
+    assert OutboxEvent.objects.filter(headers__has_key="x-edited-from").count() == 0
+
+
+def test_editing_takes_a_right_of_its_own(letter):
+    rights = ("view_deadletter", "redrive_deadletter", "discard_deadletter")
+    client, editor = user_with(*rights), user_with(*rights, "edit_deadletter")
+
+    assert client.get(f"{GROUPS}{letter.pk}/edit/").status_code == 403
+    assert edited(client, letter, "{}", step="send").status_code == 403
+    assert "You need the permission eventbus.edit_deadletter." in text(client.get(page_of(letter)))
+    assert editor.get(f"{GROUPS}{letter.pk}/edit/").status_code == 200
+    assert editor.get(f"{GROUPS}77/edit/").status_code == 404
+
+
+def test_what_is_partly_hidden_is_not_edited(letter, settings):
+    settings.EVENTBUS = {**settings.EVENTBUS, "REDACT": ["order_id"]}
+    client = user_with("view_deadletter", "edit_deadletter")
+    seer = user_with("view_deadletter", "edit_deadletter", SEE, "view_redriveplan")
+
+    assert client.get(f"{GROUPS}{letter.pk}/edit/").status_code == 403
+    assert f"You need the permission eventbus.{SEE}." in text(client.get(page_of(letter)))
+    assert seer.get(f"{GROUPS}{letter.pk}/edit/").status_code == 200
+
+
+# A patch over a selection.
+
+
+def test_a_patch_is_tried_and_then_heals_a_selection(admin_client, bus, letters):
+    handled: list = []
+    bus_charge(bus, handled)
+    patch = '{"currency": "EUR"}'
+
+    shown = admin_client.get(DRY_RUN, {"type": "order.placed", "patch": patch})
+    assert shown.context["forecast"].count == 3
+    made = planned(admin_client, "type=order.placed", patch=patch)
+    carry_out(bus)
+
+    assert {event.payload["currency"] for event in handled} == {"EUR"}
+    assert RedrivePlan.objects.get().patch == {"currency": "EUR"}
+    assert "currency" in text(admin_client.get(made.headers["Location"]))
+
+
+def test_a_patch_that_makes_payloads_invalid_is_told_by_the_dry_run(admin_client, bus):
+    bus.subscribe(OrderPlaced, name="charge", tries=1)(Handler())
+    publish(OrderPlaced(order_id=1))
+    bus.drain()
+
+    shown = admin_client.get(DRY_RUN, {"type": "order.placed", "patch": '{"order_id": null}'})
+
+    assert shown.context["forecast"].invalid == 1
+    assert "order_id" in text(shown)
+
+
+def test_a_patch_that_is_no_json_is_said_and_makes_no_plan(admin_client, letters):
+    refused = planned(admin_client, "type=order.placed", patch="{")
+
+    assert "Line 1, column 2" in text(refused)
+    assert not RedrivePlan.objects.exists()
+
+
+def test_a_patch_takes_the_right_to_edit(letters):
+    client = user_with("view_deadletter", "redrive_deadletter", "view_redriveplan")
+
+    assert "You need the permission eventbus.edit_deadletter." in text(client.get(DRY_RUN))
+    assert planned(client, "type=order.placed", patch='{"a": 1}').status_code == 403
+    assert planned(client, "type=order.placed").status_code == 302
+
+
+# Export.
+
+
+def exported(client, query) -> str:
+    response = client.get(f"{GROUPS}export/?{query}")
+    assert "attachment" in response["Content-Disposition"]
+    return b"".join(response.streaming_content).decode()
+
+
+def test_a_selection_is_exported_as_ndjson(admin_client, letters):
+    lines = exported(admin_client, "payload.order_id=1&format=ndjson").splitlines()
+
+    (row,) = map(json.loads, lines)
+    assert row["message_id"] == letters[1].message_id
+    assert row["payload"] == {"order_id": 1}
+    assert row["headers"]["tenant"] == "acme"
+
+
+def test_a_selection_is_exported_as_csv_that_is_no_formula(admin_client, bus, charge):
+    charge.error = ValueError("=HYPERLINK(1)")
+    publish("order.placed", {"note": "a, b"})
+    bus.drain()
+
+    (row,) = csv.DictReader(io.StringIO(exported(admin_client, "format=csv")))
+
+    assert row["error"] == "'=HYPERLINK(1)"
+    assert json.loads(row["payload"]) == {"note": "a, b"}
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(None, ""), (3, "3"), (-3, "-3"), ("-3", "'-3"), ("@a", "'@a"), ("+1", "'+1"),
+     ("\t=1", "'\t=1"), ({"a": 1}, '{"a": 1}'), ("a=1", "a=1")],
+)  # fmt: skip
+def test_a_cell_is_never_a_formula(value, shown):
+    assert cell(value) == shown
+
+
+def test_an_export_hides_what_the_page_hides(letters, settings):
+    settings.EVENTBUS = {**settings.EVENTBUS, "REDACT": ["order_id", "headers.tenant"]}
+    client = user_with("view_deadletter")
+
+    for form in ("ndjson", "csv"):
+        found = exported(client, f"type=order.placed&format={form}")
+        assert found.count("[redacted]") == 6
+        assert "acme" not in found
+
+
+def test_an_export_is_of_a_known_format_and_for_viewers(admin_client, letters):
+    assert admin_client.get(f"{GROUPS}export/?format=xls").status_code == 400
+    assert user_with("redrive_deadletter").get(f"{GROUPS}export/?format=csv").status_code == 403
+
+
+def test_the_list_exports_what_it_shows(admin_client, letters):
+    shown = admin_client.get(f"{LIST}?payload.order_id=1&state=open")
+
+    label, url = shown.context["exports"][0]
+    found = dict(parse_qsl(url.partition("?")[2]))
+    assert (label, found["payload.order_id"], found["format"]) == ("NDJSON", "1", "ndjson")
+    assert "as_of" in found
+
+
+# Copies.
+
+
+def test_a_dead_letter_is_copied_as_a_test_that_fails_as_it_did(admin_client, letter, eventbus):
+    copies = admin_client.get(page_of(letter)).context["copies"]
+    names: dict = {}
+    exec(copies[0].text, names)
+
+    with pytest.raises(AssertionError):
+        names["test_charge_handles_order_placed"](eventbus)
+    assert copies[1].text == (
+        f"python manage.py redrive_events message_id={letter.message_id} subscription=charge"
+    )
+
+
+def test_a_copied_test_passes_once_the_handler_is_mended(charge, letter, eventbus):
+    names: dict = {}
+    exec(pytest_of(letter, ()), names)
+    charge.error = None
+
+    names["test_charge_handles_order_placed"](eventbus)
+
+    assert Effect.objects.exists()
+
+
+def test_a_copied_test_hides_what_the_page_hides(letter):
+    assert "'order_id': '[redacted]'" in pytest_of(letter, ("order_id",))
+
+
+def test_what_cannot_be_read_is_copied_as_a_command_only(admin_client, bus, charge):
+    bus.put(body=b"\xff", id="it's")
+    bus.drain()
+
+    (command,) = admin_client.get(page_of(bus.letter)).context["copies"]
+
+    assert command.text == "python manage.py redrive_events 'message_id=it'\"'\"'s'"
+
+
+# The audit.
+
+
+def test_the_audit_tells_who_did_what_and_cannot_be_changed(admin_client, bus, letters):
+    planned(admin_client, "type=order.placed", reason=SCRIPT)
+    carry_out(bus)
+    entries = "/admin/eventbus/auditentry/"
+
+    listed = admin_client.get(entries)
+    entry = AuditEntry.objects.earliest("pk")
+    one = f"{entries}{entry.pk}/change/"
+
+    assert "plan re-drive" in text(listed)
+    assert f"{PLANS}{entry.plan_id}/change/" in listed.content.decode()
+    assert SCRIPT not in listed.content.decode()
+    assert SCRIPT not in admin_client.get(one).content.decode()
+    assert admin_client.post(one, {"why": "nothing"}).status_code == 403
+    assert admin_client.post(f"{entries}{entry.pk}/delete/", {"post": "yes"}).status_code == 403
+    assert user_with("view_deadletter").get(entries).status_code == 403
