@@ -14,7 +14,7 @@ import pika
 import pytest
 from django.test import override_settings
 
-from django_eventbus import transports
+from django_eventbus import handle_command, publish, send_command, subscribe, transports
 from django_eventbus.checks import problems
 from django_eventbus.conf import conf
 from django_eventbus.consumer import Consumer
@@ -133,17 +133,18 @@ def freeflow(hands: Hands) -> None:
 def events_and_commands(hands: Hands) -> None:
     hands.exchange("domain.events", "topic")
     hands.exchange("domain.commands", "topic")
-    for name, exchange, key in (
-        ("upload.commands", "domain.commands", "commands.upload.#"),
-        ("validator", "domain.events", "files.uploaded.*"),
-        ("audit", "domain.events", "#"),
+    commands = ("commands.upload.#", "commands.file.reprocess.*")
+    for name, exchange, keys in (
+        ("upload.commands", "domain.commands", commands),
+        ("validator", "domain.events", ["files.uploaded.*"]),
+        ("audit", "domain.events", ["#"]),
     ):
         queue = f"q.{name}"
         hands.exchange(f"retry.{queue}", "direct")
         hands.exchange(f"dlq.{queue}", "direct")
         hands.queue(
             queue,
-            (exchange, key),
+            *((exchange, key) for key in keys),
             dead_letter_exchange=f"retry.{queue}",
             dead_letter_routing_key="retry",
         )
@@ -192,6 +193,21 @@ class Layout:
     queue: str = ""
     #: How many of our retries the bystander gets to see.
     leaks: bool = False
+    #: What the event is as a command.
+    command: str = ""
+
+    def handle(self, handler: Any) -> None:
+        """Subscribe *handler* to what is published."""
+        if self.command:
+            handle_command(self.command, queue=self.queue, name="handler")(handler)
+        else:
+            subscribe(self.event, queue=self.queue, name="handler")(handler)
+
+    def publish(self, payload: object) -> str:
+        """Publish as the service that joined; return the id."""
+        if self.command:
+            return str(send_command(self.command, payload))
+        return str(publish(self.event, payload))
 
 
 LAYOUTS = {
@@ -232,6 +248,7 @@ LAYOUTS = {
         "domain.commands",
         "q.audit",
         queue="upload.commands",
+        command="upload.start",
     ),
     "nano-service": Layout(
         nano_service,

@@ -95,12 +95,12 @@ def test_a_bus_laid_out_by_others_is_joined_without_a_right_to_touch_it(
     layout = LAYOUTS[name]
     layout.lay_out(hands)
     drained(hands.channel, layout.bystander)
-    subscribe(layout.event, queue=layout.queue, name="handler")(handler)
+    layout.handle(handler)
     settings = {**recipe(layout.heading), "BROKER_URL": guest_url, "POLL_INTERVAL": "50ms"}
 
     with member(**settings) as joined:
-        ours = str(publish(layout.event, {"do": "fail once"}))
-        parked = str(publish(layout.event, {"do": "fail"}))
+        ours = layout.publish({"do": "fail once"})
+        parked = layout.publish({"do": "fail"})
         theirs = hands.publish(layout.exchange, layout.event)
         joined.work_until(lambda: DeadLetter.objects.exists() and len(effects()) == 2)
         tries = settings.get("TRIES") or len(settings["RETRY_DELAYS"]) + 1
@@ -124,10 +124,10 @@ def test_joining_adds_changes_and_removes_nothing_even_with_the_right_to(
     before = everything_on(own_node, tmp_path / "before.json")
 
     for layout in LAYOUTS.values():
-        subscribe(layout.event, queue=layout.queue, name="handler")(handler)
+        layout.handle(handler)
         its_own = {"BROKER_URL": own_node.server.url, "TOPOLOGY": mode}
         with member(**recipe(layout.heading) | its_own) as joined:
-            event = str(publish(layout.event, {"do": "fail once"}))
+            event = layout.publish({"do": "fail once"})
             joined.work_until(lambda event=event: event in effects())
             call_command("eventbus_topology", "--plan", stdout=StringIO())
         registry.remove(*registry)

@@ -9,7 +9,7 @@ from io import StringIO
 import pytest
 from django.core.management import CommandError, call_command
 
-from django_eventbus import publish, subscribe
+from django_eventbus import handle_command, publish, send_command
 from django_eventbus.models import Attempt, InboxRecord
 from django_eventbus.workers import queue_specs
 from tests.buses import LAYOUTS
@@ -61,14 +61,20 @@ def parked(on_rabbitmq):
 
 def test_commands_and_events_have_an_exchange_each(joined):
     joined.subscribe(leave_effect)
-    subscribe("commands.upload.#", queue="upload.commands", name="upload")(leave_effect)
+    for number, pattern in enumerate(("upload.#", "file.reprocess.*")):
+        handle_command(pattern, queue="upload.commands", name=f"{number}")(leave_effect)
     joined.transport.declare(queue_specs())
 
-    command = str(publish("commands.upload.start", {}))
+    commands = [str(send_command(each)) for each in ("upload.start", "file.reprocess.v1")]
     event = str(publish("files.uploaded.v1", {}))
-    joined.settle(2)
+    joined.settle(3)
 
-    assert sorted(joined.effects) == sorted([command, event])
+    bound = {
+        ("domain.commands", "commands.upload.#"),
+        ("domain.commands", "commands.file.reprocess.*"),
+    }
+    assert bound <= {each for spec in queue_specs() for each in spec.bindings}
+    assert sorted(joined.effects) == sorted([*commands, event])
     assert joined.seen_by("q.audit") == [(event, 0)]
 
 
