@@ -346,6 +346,25 @@ def test_an_id_is_unique_for_its_source_only():
     assert read(structured(id=own), LIMIT).message.id == own
 
 
+@pytest.mark.parametrize(
+    "time", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "1900-01-01T00:00:00Z"]
+)
+def test_a_time_that_no_broker_could_hold_is_only_told(time):
+    found = read(structured(time=time), LIMIT).message
+
+    assert (found.sent_at, found.extra["time"]) == (SENT, time)
+
+
+def test_what_is_too_long_for_a_property_is_cut_or_undecodable():
+    long = "\u00e4" * 200
+
+    found = read(structured(source=long, id=str(uuid7()), correlationid=long), LIMIT).message
+    assert len(found.source.encode()) == len(found.correlation_id.encode()) == 254
+    assert found.extra["source"] == long
+    assert reasons(structured(type=long)) == ["the message has no usable type"]
+    assert reasons(binary(source=b"x")) == ["source is a bytes, not text"]
+
+
 def test_data_may_be_missing():
     assert read(structured(), LIMIT).payload == {}
     assert read(binary(body=b"", content_type=""), LIMIT).payload == {}

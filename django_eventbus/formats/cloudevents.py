@@ -6,7 +6,7 @@ import base64
 import binascii
 import re
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import UNSET, Raw
@@ -16,11 +16,12 @@ from msgspec.structs import replace
 from django_eventbus.exceptions import Undecodable
 from django_eventbus.formats.native import json_of, media_type, properties_problems
 from django_eventbus.formats.readings import Reading, kind_of
-from django_eventbus.messages import CAUSATION, KEY, Message, parsed_time
+from django_eventbus.messages import CAUSATION, KEY, Message, parsed_time, storable
 
 _PREFIX = "cloudEvents_"
 #: What AMQP's binding knows too; in headers that JMS can read there are no colons.
 _PREFIXES = (_PREFIX, "cloudEvents:")
+_SHORT = 255
 _STRUCTURED = "application/cloudevents"
 _REQUIRED = ("id", "source", "type")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -150,6 +151,20 @@ def _time_of(attributes: Mapping[str, Any]) -> datetime | None:
     return parsed_time(text)
 
 
+def _sent_at(attributes: Mapping[str, Any]) -> datetime | None:
+    """Return the time if it is one that brokers and databases can hold."""
+    time = _time_of(attributes)
+    try:
+        return time.astimezone(UTC) if time and time.timestamp() > 0 else None
+    except OverflowError:
+        return None
+
+
+def _short(text: str) -> str:
+    """Return *text* as a property of AMQP can hold it."""
+    return storable(text, _SHORT).encode()[:_SHORT].decode(errors="ignore")
+
+
 def _told(message: Message, attributes: Mapping[str, Any]) -> Message:
     headers = {**message.headers}
     for name, header in _HEADERS.items():
@@ -160,9 +175,11 @@ def _told(message: Message, attributes: Mapping[str, Any]) -> Message:
         message,
         id=_id_of(attributes),
         type=attributes["type"],
-        source=attributes["source"],
-        sent_at=_time_of(attributes) or message.sent_at,
-        correlation_id=correlation if isinstance(correlation, str) else message.correlation_id,
+        source=_short(attributes["source"]),
+        sent_at=_sent_at(attributes) or message.sent_at,
+        correlation_id=_short(correlation)
+        if isinstance(correlation, str)
+        else message.correlation_id,
         headers=headers,
         extra=dict(attributes),
     )

@@ -70,7 +70,8 @@ def properties_problems(message: Message) -> Iterator[str]:
     """Yield what is wrong with the id and the type."""
     if problem := id_problem(message.id):
         yield problem
-    if not message.type or not is_storable(message.type) or len(message.type) > _SHORT:
+    size = len(message.type.encode(errors="replace"))
+    if not 0 < size <= _SHORT or not is_storable(message.type):
         yield "the message has no usable type"
 
 

@@ -19,9 +19,17 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: What JSON calls its values.
-_NAMES = {dict: "an object", list: "an array", str: "text", bool: "a boolean", type(None): "null"}
+_NAMES = {
+    dict: "an object",
+    list: "an array",
+    str: "text",
+    bool: "a boolean",
+    int: "a number",
+    float: "a number",
+    type(None): "null",
+}
 
 
 def kind_of(value: object) -> str:
-    """Return what *value* is in JSON, for people."""
-    return _NAMES.get(type(value), "a number")
+    """Return what *value* is in JSON, or else in a broker's table, for people."""
+    return _NAMES.get(type(value), f"a {type(value).__name__}")

@@ -9,6 +9,7 @@ from decimal import Decimal
 import pytest
 
 from django_eventbus import Event, publish, subscribe
+from django_eventbus.messages import uuid7
 from django_eventbus.models import DeadLetter, InboxRecord
 from django_eventbus.redrive import redrive
 from django_eventbus.relay import Relay
@@ -152,6 +153,18 @@ def test_a_foreign_message_is_retried_parked_and_redriven(shop, got, name, park_
     assert InboxRecord.objects.get().message_id == own
     if name == "binary":
         assert got[0].meta.published_at == TIME
+
+
+def test_a_cloudevent_with_attributes_beyond_amqp_s_limits_is_retried_too(shop, got):
+    long = "\u00e4\x00" * 200
+    odd = {"id": str(uuid7()), "source": long, "correlationid": long, "partitionkey": long}
+    body = json.dumps({**CLOUD, **odd, "time": "0001-01-01T00:00:00+14:00"}).encode()
+    shop.put(body=body, content_type="application/cloudevents+json", no_id=True, type=None)
+
+    letter = work_until(shop, lambda: DeadLetter.objects.first())
+
+    assert bytes(letter.body) == body
+    assert [(each.meta.id, each.meta.attempt) for each in got] == [(odd["id"], 1), (odd["id"], 2)]
 
 
 def test_an_envelope_in_the_dlq_says_what_its_consumer_said(shop):
