@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from django_eventbus.messages import storable
 from django_eventbus.models.carried_message import CarriedMessage, message_index
+from django_eventbus.models.json_index import JsonIndex
 
 
 class DeadLetterQuerySet(models.QuerySet["DeadLetter"]):
@@ -106,22 +106,22 @@ class DeadLetter(CarriedMessage):
         indexes = (
             message_index("eventbus_dead_letter_message"),
             # The list, a page at a time; and a dry run, which counts without a look at the rows.
+            # No include=: Django would warn of it on SQLite, whose users cannot help it.
             models.Index(
-                fields=["state", "parked_at", "id"],
-                include=["queue", "subscription", "type"],
+                fields=["state", "parked_at", "id", "queue", "subscription", "type"],
                 name="eventbus_dead_letter_state",
             ),
             # The groups, and what is counted per group, without a look at the rows.
             models.Index(
                 fields=["state", "fingerprint", "parked_at"], name="eventbus_dead_letter_group"
             ),
-            # What a selection asks of payload and headers; SQLite makes plain indexes of them.
-            GinIndex(
+            # What a selection asks of payload and headers.
+            JsonIndex(
                 fields=["payload"],
                 opclasses=["jsonb_path_ops"],
                 name="eventbus_dead_letter_payload",
             ),
-            GinIndex(
+            JsonIndex(
                 fields=["headers"],
                 opclasses=["jsonb_path_ops"],
                 name="eventbus_dead_letter_headers",
