@@ -20,7 +20,7 @@ from billing.payments import LUNAR
 from demonstration.broker import left_as_it_was
 from demonstration.narrator import Narrator
 from demonstration.outcome import Expected, print_summary, problems
-from demonstration.processes import DemoFailed, Shop, free_port, running_shop
+from demonstration.processes import DemoFailed, Shop, reserved_port, running_shop
 from demonstration.visitor import Visitor
 from orders.cards import Card
 from orders.models import Item, Order
@@ -74,8 +74,8 @@ def play(directory: Path, *, stays_up: bool) -> None:
     refuse_broken_configuration()
     prepare_database()
     # A demo that ends by itself takes any port, so that several can run at once.
-    port = free_port(PORT if stays_up else 0)
-    with left_as_it_was(), running_shop(directory, port) as shop:
+    reserved = reserved_port(PORT if stays_up else 0)
+    with left_as_it_was(), reserved as port, running_shop(directory, port) as shop:
         story = Story(shop)
         story.tell()
         if stays_up:

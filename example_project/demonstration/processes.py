@@ -106,6 +106,18 @@ def running_shop(directory: Path, port: int) -> Iterator[Shop]:
         shop.stop()
 
 
+@contextmanager
+def reserved_port(preferred: int) -> Iterator[int]:
+    """Yield *preferred* if it is free and no other demo is about to take it, else any port."""
+    # Whoever has the UDP port of that number has reserved it: the web server starts later.
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as token:
+        try:
+            token.bind(("127.0.0.1", preferred))
+        except OSError:
+            preferred = 0
+        yield free_port(preferred)
+
+
 def free_port(preferred: int) -> int:
     """Return *preferred* if nothing listens there, else a port that the system picks; 0: any."""
     for port in (preferred, 0):

@@ -113,6 +113,19 @@ def test_a_demo_that_is_terminated_leaves_no_process_behind(demo: Demo):
     assert not any(map(is_running, processes))
 
 
+def test_two_demos_that_start_at_the_same_moment_take_different_ports(monkeypatch):
+    monkeypatch.syspath_prepend(str(PROJECT))
+    from demonstration.processes import reserved_port
+
+    with reserved_port(0) as free:
+        pass
+    with reserved_port(free) as first, reserved_port(free) as second:
+        assert first == free
+        assert second != free
+    with reserved_port(free) as later:
+        assert later == free
+
+
 def test_on_a_terminal_the_demo_stays_up_until_ctrl_c():
     terminal, end = pty.openpty()
     with started(stdout=end, stderr=end, DEMO_ONCE="", EVENTBUS_RETRY_DELAYS="200ms,300ms") as demo:
