@@ -41,6 +41,12 @@ def address_of(url: str) -> BrokerAddress:
     # quote the part of the password that it took for a port.
     credentials, at, places = rest.rpartition("@")
     hosts, slash, virtual_host = places.partition("/")
+    if "?" in virtual_host:
+        raise BadSetting(
+            "BROKER_URL",
+            "has options after a '?' (it is not repeated here). Use HEARTBEAT, CONNECT_TIMEOUT and "
+            "BROKER_TLS; write '%3F' for a '?' in the virtual host.",
+        )
     user, _, password = credentials.partition(":") if at else ("", "", "")
     return BrokerAddress(
         scheme=scheme,
