@@ -34,6 +34,10 @@ class Link:
         if not self.is_silent:
             self.cut()
 
+    @property
+    def is_open(self) -> bool:
+        return all(each.fileno() != -1 for each in self.sockets)
+
     def cut(self) -> None:
         for each in self.sockets:
             end(each)

@@ -135,6 +135,12 @@ def test_a_broken_configuration_is_one_sentence_and_non_zero(manage, changes, se
     assert "secret" not in worker.output
 
 
+def test_a_project_without_django_s_admin_passes_its_checks(manage):
+    checked = manage.run("check", env=FAST)
+
+    assert checked.returncode == 0, checked.output
+
+
 def test_missing_tables_are_named_with_the_remedy(manage, tmp_path):
     empty = {"EVENTBUS_TEST_DATABASE_URL": f"sqlite:///{tmp_path}/empty.sqlite3"}
 

@@ -8,7 +8,6 @@ from django import template
 from django.template.context import RequestContext
 from django.utils.formats import number_format
 
-from django_eventbus.admin.dashboard import dashboard_of
 from django_eventbus.durations import rough
 
 register = template.Library()
@@ -29,4 +28,7 @@ def eventbus_age(seconds: int | None) -> str:
 @register.inclusion_tag("admin/eventbus/dashboard.html", takes_context=True)
 def eventbus_dashboard(context: RequestContext) -> dict[str, Any]:
     """Render the dashboard, as far as the user may see it."""
+    # Not above: to check templates, Django imports every library of tags, also without its admin.
+    from django_eventbus.admin.dashboard import dashboard_of
+
     return dashboard_of(context.request)
