@@ -171,6 +171,19 @@ def check_system_events(**kwargs: Any) -> Iterator[CheckMessage]:
             )
 
 
+def check_ordered_queues(**kwargs: Any) -> Iterator[CheckMessage]:
+    for queue in filter(registry.is_ordered, registry.queues()):
+        names = [each.name for each in registry.on_queue(queue)]
+        if len(names) > 1:
+            yield Error(
+                f"The queue {queue} is ordered, and {len(names)} subscriptions share it: "
+                f"{', '.join(map(repr, sorted(names)))}.",
+                hint="Give the one with ordered=True a queue= of its own: it would wait for the "
+                "others, and they for it.",
+                id="eventbus.E015",
+            )
+
+
 def check_handlers(**kwargs: Any) -> Iterator[CheckMessage]:
     for each in registry:
         handlers = (each.handler, each.debug_handler)
@@ -249,6 +262,7 @@ CHECKS: tuple[Callable[..., Iterator[CheckMessage]], ...] = (
     check_subscription_names,
     check_event_types,
     check_system_events,
+    check_ordered_queues,
     check_handlers,
     check_databases,
     check_vendor,

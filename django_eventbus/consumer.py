@@ -5,44 +5,28 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
 
 from django.db import DEFAULT_DB_ALIAS
 from django.utils import timezone
 from msgspec.structs import replace
 
+from django_eventbus.announcing import announce_outcome, call_hook
 from django_eventbus.conf import conf
 from django_eventbus.dead_letters import heal_unreached, was_discarded
 from django_eventbus.deliveries import ReadDelivery
-from django_eventbus.events import ReceivedEvent
 from django_eventbus.exceptions import BrokerUnavailable, Busy, Unavailable, Undecodable, Unmatched
-from django_eventbus.fingerprints import last_place
 from django_eventbus.inbox import Inbox
 from django_eventbus.messages import ORIGINAL_QUEUE, RETRY_COUNT, SUBSCRIPTION
 from django_eventbus.models import InboxRecord
 from django_eventbus.outages import proven
-from django_eventbus.outcomes import (
-    Defer,
-    Duplicate,
-    Handled,
-    Park,
-    Retry,
-    Skipped,
-)
+from django_eventbus.outcomes import Defer, Duplicate, Park, Retry, Skipped
 from django_eventbus.parking import Parking
 from django_eventbus.pings import answer_ping
 from django_eventbus.retries import Moment, decide
 from django_eventbus.routing import COMMANDS
 from django_eventbus.settlements import Arrival, Settlement
-from django_eventbus.signals import (
-    announce,
-    event_deferred,
-    event_handled,
-    event_parked,
-    event_repeated,
-    event_retried,
-    event_skipped,
-)
-from django_eventbus.subscriptions import Subscription, meta_of, policy_for, registry
+from django_eventbus.subscriptions import Subscription, policy_for, registry
 from django_eventbus.system_events import is_system_event
 from django_eventbus.transports.contract import (
     Confirmed,
@@ -86,10 +70,7 @@ class Consumer:
             else:
                 for settlement in self._settlements(delivery):
                     settlements.append(settlement)
-            self._send_copies(delivery, settlements)
-            # Last: whatever dies before this line is done again, as recorded.
-            delivery.ack()
-            sys.audit("eventbus.consumer.acked")
+            self._act(delivery, settlements)
         except Busy:
             delivery.release(_BUSY_PAUSE)
         except Unavailable:
@@ -98,9 +79,20 @@ class Consumer:
         finally:
             # Also what was settled before a sibling was busy: next time it is a duplicate.
             for settlement in settlements:
-                _announce(delivery, settlement)
-                _call_hook(delivery, settlement)
+                announce_outcome(Consumer, delivery, settlement)
+                call_hook(delivery, settlement)
         return settlements
+
+    def _act(self, delivery: Delivery, settlements: Sequence[Settlement]) -> None:
+        pauses = [pause for each in settlements if (pause := _pause(each)) is not None]
+        if pauses and registry.is_ordered(delivery.queue):
+            # Back to its place, not to a tier: what is behind it would come first.
+            delivery.release(max(pauses))
+            return
+        self._send_copies(delivery, settlements)
+        # Last: whatever dies before this line is done again, as recorded.
+        delivery.ack()
+        sys.audit("eventbus.consumer.acked")
 
     def _settlements(self, delivery: ReadDelivery) -> Iterator[Settlement]:
         if other := _meant_for(delivery):
@@ -135,9 +127,9 @@ class Consumer:
             return Settlement(subscription=None, outcome=Skipped(reason=str(error)), error=error)
         if state := _final_state(delivery):
             return Settlement(subscription=None, outcome=Duplicate(state=state))
-        policy = policy_for(delivery.message, None)
+        policy = policy_for(delivery.message, registry.ordered_on(delivery.queue))
         now = timezone.now()
-        when = Moment(now=now, since=now, latest=now)
+        when = Moment(now=now, since=self._tried_since(delivery), latest=now)
         outcome = decide(error, delivery.message.attempt, policy, when)
         if isinstance(outcome, Park):
             using = database_of(delivery.queue)
@@ -151,6 +143,10 @@ class Consumer:
                     using=using,
                 )
         return Settlement(subscription=None, outcome=outcome, error=error)
+
+    def _tried_since(self, delivery: Delivery) -> datetime:
+        """Return since when something is tried that has no record."""
+        return timezone.now()
 
     def _send_copies(self, delivery: Delivery, settlements: Iterable[Settlement]) -> None:
         copies = [copy for each in settlements if (copy := _copy(delivery, each))]
@@ -245,50 +241,18 @@ def _copy(delivery: Delivery, settlement: Settlement) -> Outgoing | None:
     return Outgoing(address=ToTier(queue=delivery.queue, delay=delay), message=copy)
 
 
+def _pause(settlement: Settlement) -> float | None:
+    """Return how many seconds a message has to wait before it is tried again."""
+    match settlement.outcome:
+        case Retry(delay=delay):
+            return delay
+        case Defer(until=until) | Duplicate(until=datetime() as until):
+            return max((until - timezone.now()).total_seconds(), 0.0)
+    return None
+
+
 def _return(delivery: Delivery) -> None:
     try:
         delivery.release(_OUTAGE_PAUSE)
     except Unavailable:
         logger.debug("%s returns by itself when the broker notices.", delivery.message.id)
-
-
-def _call_hook(delivery: ReadDelivery, settlement: Settlement) -> None:
-    """Tell the subscription of its own outcome; what its hook raises changes nothing."""
-    subscription, error = settlement.subscription, settlement.error
-    if subscription is None or error is None:
-        return
-    hooks = {Retry: subscription.on_retry, Park: subscription.on_parked}
-    hook = hooks.get(type(settlement.outcome))
-    if hook is None:
-        return
-    try:
-        hook(error, settlement.event or _received(delivery, subscription))
-    except Exception as failure:
-        kind, place = type(failure).__name__, last_place(failure)
-        logger.error("A hook of %s raised %s: %s", subscription.name, kind, place)
-
-
-def _received(delivery: ReadDelivery, subscription: Subscription) -> ReceivedEvent:
-    """Return what a handler by pattern would have been given."""
-    meta = meta_of(delivery.message, queue=delivery.queue, subscription=subscription)
-    return ReceivedEvent(type=meta.type, payload=delivery.payload, meta=meta)
-
-
-def _announce(delivery: Delivery, settlement: Settlement) -> None:
-    subscription = settlement.subscription
-    meta = meta_of(delivery.message.identified(), queue=delivery.queue, subscription=subscription)
-    error = settlement.error
-    match settlement.outcome:
-        case Handled():
-            announce(event_handled, Consumer, meta=meta, seconds=settlement.seconds)
-        case Duplicate(state=state):
-            announce(event_repeated, Consumer, meta=meta, state=state)
-        case Skipped(reason=reason):
-            announce(event_skipped, Consumer, meta=meta, reason=reason, error=error)
-        case Retry(delay=delay):
-            announce(event_retried, Consumer, meta=meta, error=error, delay=delay)
-        case Defer(until=until):
-            announce(event_deferred, Consumer, meta=meta, until=until)
-        case Park(kind=kind, reason=reason):
-            details = {"kind": kind, "reason": reason, "error": error}
-            announce(event_parked, Consumer, meta=meta, **details)

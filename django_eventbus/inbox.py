@@ -7,6 +7,7 @@ import sys
 import time
 from collections import deque
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -56,7 +57,10 @@ class Inbox:
     def handle_once(self, subscription: Subscription, arrival: Arrival) -> Settlement:
         """Run the handler unless the inbox knows better; record what came of it."""
         self._take_back_starts()
-        return _Handling(self, subscription, arrival).run()
+        message = _in_turn(subscription, arrival.message)
+        if isinstance(message, Duplicate):
+            return Settlement(subscription=subscription, outcome=message)
+        return _Handling(self, subscription, replace(arrival, message=message)).run()
 
     def _take_back_starts(self) -> None:
         while self.owed:
@@ -90,6 +94,7 @@ class _Handling:
         return Settlement(
             subscription=self.subscription,
             outcome=outcome,
+            message=self.message,
             error=self.error,
             event=self.event,
             seconds=time.monotonic() - self.began,
@@ -266,9 +271,19 @@ class _Handling:
     def _decide(self, error: BaseException, record: InboxRecord) -> Decision:
         policy = policy_for(self.message, self.subscription)
         since = max(record.created_at, self.message.redriven_at or record.created_at)
-        latest = since + timedelta(seconds=conf.defer_limit)
+        limit = conf.ordered_block if self.subscription.ordered else conf.defer_limit
+        latest = since + timedelta(seconds=limit)
         when = Moment(now=timezone.now(), since=since, latest=latest)
         return decide(error, self.message.attempt, policy, when)
+
+
+def _in_turn(subscription: Subscription, message: Message) -> Duplicate | Message:
+    """Return *message* as it is to be tried now: after a crash, an ordered one comes as it first was."""
+    if not subscription.ordered:
+        return message
+    with proven(subscription.using):
+        records = InboxRecord.objects.using(subscription.using)
+        return records.in_turn(subscription.record_name, message)
 
 
 def _is_closed(outcome: Outcome) -> bool:

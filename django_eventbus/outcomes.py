@@ -13,11 +13,16 @@ class Handled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duplicate:
-    """The inbox knew it: settle again as recorded; *delay* is set if that was a retry by tier."""
+    """
+    The inbox knew it: settle again as recorded.
+
+    *delay* is set if that was a retry by tier, *until* if it is to be tried again in its place.
+    """
 
     state: str
     attempt: int = 0
     delay: float | None = None
+    until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,9 +40,11 @@ class Failure:
             case Defer(until=until):
                 self._defer(record, until)
             case Retry(delay=delay, by_tier=by_tier):
-                record.retrying(self.message, describe(self.error), delay, by_tier)
+                # An ordered message stays where it is: nothing behind it may come first.
+                is_sent = by_tier and not self.subscription.ordered
+                record.retrying(self.message, describe(self.error), delay, is_sent)
                 self._write_attempt(label(delay))
-                if not by_tier:
+                if not by_tier and not self.subscription.ordered:
                     due_at = timezone.now() + timedelta(seconds=delay)
                     self._send_later(due_at, **{RETRY_COUNT: self.message.attempt})
             case Park():
@@ -57,6 +59,8 @@ class Failure:
             # Never at once: a handler that names a time gone by would go round and round.
             until = now + _SHORTEST_DEFERRAL
         record.deferred(self.message, describe(self.error), until)
+        if self.subscription.ordered:
+            return
         # It came back early by the relay's clock, which is ahead of ours by as much.
         ahead = until - now if self.message.not_before == until else timedelta(0)
         self._send_later(until + ahead, **{NOT_BEFORE: int(until.timestamp() * 1000)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 Predicate = Callable[[BaseException], bool]
 Errors = tuple[type[BaseException] | Predicate, ...]
+OneOrMore = type[BaseException] | Predicate | Iterable[type[BaseException] | Predicate]
 Decision = Retry | Defer | Park | Skipped
 
 #: Errors that no further attempt can mend, and the kind of dead letter they make.
@@ -83,6 +84,22 @@ class RetryPolicy:
                 if ancestor in listed:
                     return verdict
         return ""
+
+
+def errors_of(name: str, given: OneOrMore) -> Errors:
+    """Return what the option *name* of @subscribe lists, or raise TypeError."""
+    if isinstance(given, Iterable) and not isinstance(given, type | str):
+        listed: Errors = tuple(given)
+    else:
+        listed = (given,)
+    for each in listed:
+        is_class = isinstance(each, type) and issubclass(each, BaseException)
+        if not is_class and (isinstance(each, type) or not callable(each)):
+            raise TypeError(
+                f"{name}={given!r:.100} is no list of exception classes, nor of functions that "
+                "take an error and return whether it is meant"
+            )
+    return listed
 
 
 def _holds(predicate: Predicate, error: BaseException) -> bool:
@@ -172,6 +189,6 @@ def _is_past_budget(delay: float, policy: RetryPolicy, when: Moment) -> bool:
 
 def _defer(until: datetime, when: Moment) -> Defer | Park:
     if until > when.latest:
-        reason = f"not before {until.isoformat()}, which is past DEFER_LIMIT"
+        reason = f"not before {until.isoformat()}, which is later than it may be put off"
         return Park(kind="too_early", reason=reason)
     return Defer(until=until)

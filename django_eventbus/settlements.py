@@ -26,6 +26,8 @@ class Settlement:
 
     subscription: Subscription | None
     outcome: Outcome
+    #: As it was tried, if that is not as it arrived: a later attempt of an ordered one.
+    message: Message | None = None
     error: BaseException | None = None
     event: Any = None
     seconds: float = 0.0

@@ -14,7 +14,7 @@ from django_eventbus.durations import Duration, seconds
 from django_eventbus.events import Command, Event, Meta, ReceivedEvent
 from django_eventbus.messages import CAUSATION, KEY, REDRIVEN_TRIES, Message
 from django_eventbus.patterns import matches
-from django_eventbus.retries import Errors, Predicate, RetryPolicy
+from django_eventbus.retries import Errors, OneOrMore, RetryPolicy, errors_of
 from django_eventbus.routing import EVENTS, Route, exchange_of
 from django_eventbus.setting_values import count
 
@@ -22,7 +22,6 @@ Handler = Callable[[Any], object]
 #: Called with the error and the event after an outcome is recorded.
 Hook = Callable[[BaseException, Any], object]
 H = TypeVar("H", bound=Handler)
-OneOrMore = type[BaseException] | Predicate | Iterable[type[BaseException] | Predicate]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +46,7 @@ class Subscription:
     on_retry: Hook | None = None
     on_parked: Hook | None = None
     debug_handler: Handler | None = None
+    ordered: bool = False
     atomic: bool = True
     using: str = DEFAULT_DB_ALIAS
 
@@ -72,9 +72,15 @@ class Subscription:
             retry_on=self.retry_on,
             park_on=self.park_on,
             skip_on=self.skip_on,
-            retry_for=self.retry_for,
+            retry_for=self._budget,
             retry_client_errors=self.retry_client_errors,
         )
+
+    @property
+    def _budget(self) -> float | None:
+        # The next message waits for as long as this one is tried.
+        limits = (self.retry_for, conf.ordered_block) if self.ordered else (self.retry_for,)
+        return min((each for each in limits if each is not None), default=None)
 
     @property
     def exchange(self) -> str:
@@ -187,6 +193,12 @@ class Registry:
     def on_queue(self, queue: str) -> list[Subscription]:
         return [each for each in self if each.queue == queue]
 
+    def ordered_on(self, queue: str) -> Subscription | None:
+        return next((each for each in self.on_queue(queue) if each.ordered), None)
+
+    def is_ordered(self, queue: str) -> bool:
+        return self.ordered_on(queue) is not None
+
     def queues(self) -> list[str]:
         return sorted({each.queue for each in self})
 
@@ -223,6 +235,7 @@ def subscribe(  # noqa: PLR0913
     on_retry: Hook | None = None,
     on_parked: Hook | None = None,
     debug_handler: Handler | None = None,
+    ordered: bool = False,
     atomic: bool = True,
     using: str = DEFAULT_DB_ALIAS,
 ) -> Callable[[H], H]:
@@ -241,15 +254,16 @@ def subscribe(  # noqa: PLR0913
                 aliases=(aliases,) if isinstance(aliases, str) else tuple(aliases),
                 delays=None if retry is None else delays(_listed(retry)),
                 tries=None if tries is None else count(tries),
-                retry_on=_errors("retry_on", retry_on),
-                park_on=_errors("park_on", park_on),
-                skip_on=_errors("skip_on", skip_on),
+                retry_on=errors_of("retry_on", retry_on),
+                park_on=errors_of("park_on", park_on),
+                skip_on=errors_of("skip_on", skip_on),
                 retry_for=None if retry_for is None else seconds(retry_for),
                 retry_client_errors=retry_client_errors,
                 timeout=None if timeout is None else wait(timeout),
                 on_retry=on_retry,
                 on_parked=on_parked,
                 debug_handler=debug_handler,
+                ordered=ordered,
                 atomic=atomic,
                 using=using,
             )
@@ -270,21 +284,6 @@ def _event_topic(pattern: object) -> Topic:
         f"@subscribe was given {pattern!r:.100}: write @subscribe('order.placed'), "
         "@subscribe('order.*'), or an Event class"
     )
-
-
-def _errors(name: str, given: OneOrMore) -> Errors:
-    if isinstance(given, Iterable) and not isinstance(given, type | str):
-        listed: Errors = tuple(given)
-    else:
-        listed = (given,)
-    for each in listed:
-        is_class = isinstance(each, type) and issubclass(each, BaseException)
-        if not is_class and (isinstance(each, type) or not callable(each)):
-            raise TypeError(
-                f"{name}={given!r:.100} is no list of exception classes, nor of functions that "
-                "take an error and return whether it is meant"
-            )
-    return listed
 
 
 def _listed(retry: object) -> object:

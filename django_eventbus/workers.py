@@ -12,6 +12,7 @@ from types import FrameType
 
 from django.db import close_old_connections, connections
 
+from django_eventbus.allowance import Allowance
 from django_eventbus.collector import Collector, DeadDelivery
 from django_eventbus.conf import conf
 from django_eventbus.consumer import Consumer
@@ -101,37 +102,6 @@ class Crew:
 
 def _is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
-
-
-class Allowance:
-    """How many messages may still be taken; without a limit, any number."""
-
-    def __init__(self, limit: int | None) -> None:
-        self._lock = threading.Lock()
-        self._to_take = self._to_settle = limit
-
-    def take(self) -> bool:
-        with self._lock:
-            if self._to_take is None:
-                return True
-            if self._to_take == 0:
-                return False
-            self._to_take -= 1
-            return True
-
-    def give_back(self) -> None:
-        with self._lock:
-            if self._to_take is not None:
-                self._to_take += 1
-
-    def settle(self) -> None:
-        with self._lock:
-            if self._to_settle is not None:
-                self._to_settle -= 1
-
-    @property
-    def is_used_up(self) -> bool:
-        return self._to_settle == 0
 
 
 class ConsumerWorkers:
@@ -290,6 +260,7 @@ def _spec(queue: str) -> QueueSpec:
         delays=tuple(sorted(delays | set(default_policy().delays))),
         elsewhere=tuple(sorted(each for each in bindings if each[0] != home)),
         system=tuple(_system_bindings()),
+        is_ordered=registry.is_ordered(queue),
     )
 
 

@@ -13,7 +13,7 @@ from django_eventbus.durations import label, seconds
 from django_eventbus.messages import uuid7
 from tests.end_to_end.oracle import QUICK
 
-QUEUES = ("acts", "counts")
+QUEUES = ("acts", "counts", "steps")
 #: The delays that subscriptions of the test project name themselves.
 OWN_DELAYS = ("50ms", "100ms")
 #: What a migration of queues may have added to a queue's name.

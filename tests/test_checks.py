@@ -321,6 +321,15 @@ def test_a_subscription_to_the_bus_s_own_events_is_an_error(no_subscriptions, pa
     assert "reaches no handler" in found()["eventbus.E014"].msg
 
 
+def test_an_ordered_subscription_that_shares_its_queue_is_an_error(no_subscriptions):
+    subscribe("order.*", queue="q", name="first", ordered=True)(lambda event: None)
+    assert "eventbus.E015" not in found()
+
+    subscribe("order.*", queue="q", name="second")(lambda event: None)
+
+    assert "2 subscriptions share it: 'first', 'second'." in found()["eventbus.E015"].msg
+
+
 async def coroutine(event):
     """Never run by a call."""
 

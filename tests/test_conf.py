@@ -142,6 +142,7 @@ WRONG = {
     "LEASE": [0],
     "START_LIMIT": [0],
     "DEFER_LIMIT": [0, "1000000d"],
+    "ORDERED_BLOCK": [0, "long"],
     "REDRIVE_TRIES": [0],
     "REDRIVE_TIMEOUT": [0],
     "LOG_LEVELS": ["INFO", [], {"EVENT_HANDLED": "LOUD"}, {"HANDLED": "INFO"}],

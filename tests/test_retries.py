@@ -191,7 +191,7 @@ def test_retry_later_refuses_a_time_that_is_none(after):
             timedelta(microseconds=1),
             Park(
                 kind="too_early",
-                reason="not before 2026-01-01T12:00:00.000001+00:00, which is past DEFER_LIMIT",
+                reason="not before 2026-01-01T12:00:00.000001+00:00, which is later than it may be put off",
             ),
         ),
     ],

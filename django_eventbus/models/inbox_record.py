@@ -8,9 +8,10 @@ from datetime import datetime, timedelta
 from django.db import OperationalError, connections, models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
+from msgspec.structs import replace
 
 from django_eventbus.exceptions import Busy
-from django_eventbus.messages import Message, moment, storable
+from django_eventbus.messages import RETRY_COUNT, Message, moment, storable
 from django_eventbus.models.carried_message import message_index
 from django_eventbus.outcomes import Duplicate
 
@@ -25,6 +26,11 @@ class InboxQuerySet(models.QuerySet["InboxRecord"]):
 
     def known(self, subscription: str, message_id: str) -> InboxRecord | None:
         return self.filter(subscription=subscription, message_id=message_id).first()
+
+    def in_turn(self, subscription: str, message: Message) -> Duplicate | Message:
+        """Return *message*, of an ordered queue, as it is to be tried now, or until when it waits."""
+        record = self.known(subscription, message.id)
+        return record.next_attempt(message) if record else message
 
     def claim(self, subscription: str, queue: str, message: Message, state: str) -> InboxRecord:
         """
@@ -149,6 +155,15 @@ class InboxRecord(models.Model):
         # The copy for an older round is not ours to send again.
         delay = self.delay if message.round == self.round else None
         return Duplicate(state=self.state, attempt=self.attempt, delay=delay)
+
+    def next_attempt(self, message: Message) -> Duplicate | Message:
+        """Return *message* as the attempt that this record awaits, or until when that waits."""
+        is_awaited = self.state in (self.State.RETRYING, self.State.DEFERRED)
+        if not is_awaited or message.round != self.round:
+            return message
+        if self.due_at and self.due_at > timezone.now():
+            return Duplicate(state=self.state, attempt=self.attempt, until=self.due_at)
+        return replace(message, headers={**message.headers, RETRY_COUNT: self.attempt})
 
     @property
     def is_final(self) -> bool:

@@ -25,18 +25,23 @@ class QueuedMessageQuerySet(models.QuerySet["QueuedMessage"]):
     def due(self, queues: Sequence[str], now: datetime) -> QueuedMessageQuerySet:
         return self.filter(queue__in=queues, available_at__lte=now)
 
-    def lease(self, queues: Sequence[str], seconds: float) -> QueuedMessage | None:
+    def lease(self, queue: str, seconds: float) -> QueuedMessage | None:
         """Lease the next due message, skipping what others are leasing at this moment."""
-        now = timezone.now()
         with transaction.atomic(using=self.db):
-            due = self.due(queues, now).order_by("available_at", "id")
+            due = self.due([queue], timezone.now()).order_by("available_at", "id")
             found = due.select_for_update(skip_locked=True).first()
-            if found is None:
+            if found:
+                found.leased(seconds)
+        return found
+
+    def lease_first(self, queue: str, seconds: float) -> QueuedMessage | None:
+        """Lease the message that was put there first; None while anybody has it."""
+        with transaction.atomic(using=self.db):
+            # Locked and waited for, not skipped: the second must not come before the first.
+            found = self.filter(queue=queue).order_by("id").select_for_update().first()
+            if found is None or found.available_at > timezone.now():
                 return None
-            found.token = uuid7()
-            found.deliveries += 1
-            found.available_at = now + timedelta(seconds=seconds)
-            found.save(using=self.db, update_fields=["token", "deliveries", "available_at"])
+            found.leased(seconds)
         return found
 
     def renew(self, tokens: Sequence[UUID], seconds: float) -> int:
@@ -94,6 +99,13 @@ class QueuedMessage(CarriedMessage):
 
     def __str__(self) -> str:
         return f"{self.type} {self.message_id} in {self.queue}"
+
+    def leased(self, seconds: float) -> None:
+        self.token = uuid7()
+        self.deliveries += 1
+        self.available_at = timezone.now() + timedelta(seconds=seconds)
+        columns = ["token", "deliveries", "available_at"]
+        self.save(using=self._state.db, update_fields=columns)
 
     def message(self, **headers: Any) -> Message:
         message = super().message(**headers)

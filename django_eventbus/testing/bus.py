@@ -171,7 +171,7 @@ class EventBus:
 
     def _take(self, subscriber: Subscriber) -> list[Settlement]:
         delivery = subscriber.receive(0)
-        return self._consume(delivery) if delivery else []
+        return self._consume(playing.HastyDelivery(delivery)) if delivery else []
 
     def _consume(self, delivery: Delivery) -> list[Settlement]:
         with playing.committing(self._databases):

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from django_eventbus.messages import NOT_BEFORE
 from django_eventbus.models import InboxRecord, OutboxEvent
 from django_eventbus.transports.contract import (
+    Delivery,
     Dispatch,
     Outgoing,
     Publisher,
@@ -47,6 +48,21 @@ class HastyPublisher:
     def close(self) -> None:
         """Disconnect."""
         self._publisher.close()
+
+
+class HastyDelivery:
+    """A delivery that comes back at once, however long an ordered one would wait in its place."""
+
+    def __init__(self, delivery: Delivery) -> None:
+        self.message = delivery.message
+        self.queue = delivery.queue
+        self.is_redelivered = delivery.is_redelivered
+        self.ack = delivery.ack
+        self._release = delivery.release
+
+    def release(self, after: float = 0) -> None:
+        """Return it."""
+        self._release()
 
 
 def _without_delay(outgoing: Outgoing) -> Outgoing:

@@ -83,6 +83,8 @@ class QueueSpec:
     elsewhere: tuple[tuple[str, str], ...] = ()
     #: And those by which it gets the bus's own events: without them it is only not pinged.
     system: tuple[tuple[str, str], ...] = ()
+    #: Whether its first message is handed out alone, to one subscriber, until that is settled.
+    is_ordered: bool = False
 
     @property
     def bindings(self) -> tuple[tuple[str, str], ...]:

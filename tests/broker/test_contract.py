@@ -38,9 +38,11 @@ class Broker:
         self.subscribers = []
         self.specs = []
 
-    def queue(self, name, *patterns, delays=(0.2,)):
+    def queue(self, name, *patterns, delays=(0.2,), **options):
         full = f"{self.prefix}.{name}"
-        spec = QueueSpec(name=full, exchange=self.exchange, patterns=patterns, delays=delays)
+        spec = QueueSpec(
+            name=full, exchange=self.exchange, patterns=patterns, delays=delays, **options
+        )
         self.specs.append(spec)
         self.transport.declare([spec])
         return full
@@ -302,6 +304,47 @@ def test_two_subscribers_never_hold_the_same_message(broker):
         thread.join(20)
 
     assert len(seen) == len(set(seen)) == 20
+
+
+def test_an_ordered_queue_hands_out_its_first_message_alone_until_that_is_settled(broker):
+    queue = broker.queue("one", "order.*", is_ordered=True)
+    for number in range(3):
+        broker.publish("order.placed", id=str(number))
+    one, two = broker.subscriber(queue), broker.subscriber(queue)
+
+    for number in range(3):
+        delivery = one.receive(2)
+        assert delivery.message.id == str(number)
+        assert (one.receive(0.2), two.receive(0.2)) == (None, None)
+        delivery.ack()
+
+
+def test_the_next_subscriber_of_an_ordered_queue_begins_with_what_was_not_settled(broker):
+    queue = broker.queue("one", "order.*", is_ordered=True)
+    for number in range(2):
+        broker.publish("order.placed", id=str(number))
+    one = broker.transport.subscriber([queue], prefetch=1)
+    one.receive(2)
+    two = broker.subscriber(queue)
+
+    one.close()
+
+    for number in range(2):
+        delivery = two.receive(5)
+        assert (delivery.message.id, delivery.is_redelivered) == (str(number), not number)
+        delivery.ack()
+
+
+def test_a_released_message_of_an_ordered_queue_comes_again_before_the_next(broker):
+    queue = broker.queue("one", "order.*", is_ordered=True)
+    for number in range(2):
+        broker.publish("order.placed", id=str(number))
+    subscriber = broker.subscriber(queue)
+
+    subscriber.receive(2).release(0.3)
+
+    assert subscriber.receive(0.1) is None
+    assert subscriber.receive(5).message.id == "0"
 
 
 def test_an_older_process_that_declares_less_takes_nothing_away(broker):

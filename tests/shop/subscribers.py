@@ -100,3 +100,21 @@ def count(event):
 def forever(event):
     """Never come back."""
     threading.Event().wait()
+
+
+if os.environ.get("EVENTBUS_TEST_ORDERED"):
+    # Not in every process: an ordered queue has a thread and connections of its own.
+    @subscribe(
+        "step.*",
+        queue="steps",
+        name="shop.step",
+        ordered=True,
+        retry=[os.environ.get("EVENTBUS_TEST_SLOW_STEPS", "50ms"), "100ms"],
+    )
+    def step(event):
+        """Leave an effect that says when it was, unless it is to fail as often."""
+        Effect.objects.create(
+            event_id=event.meta.id, subscription="shop.step", note=event.payload["note"]
+        )
+        if event.meta.attempt <= event.payload["fails"]:
+            raise ValueError("told to fail")

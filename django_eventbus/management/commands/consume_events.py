@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
+from django_eventbus.allowance import Allowance
 from django_eventbus.conf import conf
 from django_eventbus.heartbeat import this_process
 from django_eventbus.management.worker_command import WorkerCommand, positive
 from django_eventbus.models import Worker
+from django_eventbus.ordered_workers import OrderedWorkers
 from django_eventbus.relay import Relay
 from django_eventbus.subscriptions import registry
 from django_eventbus.workers import ConsumerWorkers, RelayLoop
@@ -20,7 +24,7 @@ class Command(WorkerCommand):
 
     help = "Run the handlers of this service's queues until stopped."
 
-    workers: ConsumerWorkers
+    workers: list[ConsumerWorkers]
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
@@ -48,16 +52,18 @@ class Command(WorkerCommand):
         queues = chosen_queues(options["queue"])
         relays = self._relays() if options["with_relay"] else []
         threads = self._threads(options["concurrency"])
-        self.workers = ConsumerWorkers(
-            self.transport,
-            queues,
-            self.crew.stop,
-            prefetch=options["prefetch"] or conf.prefetch or threads * 2,
-            limit=1 if options["once"] else options["max_messages"],
-            is_idle=_none_ready(relays) if options["once"] or options["burst"] else None,
-        )
-        for number in range(1, threads + 1):
-            self.crew.add(f"handler {number}", self.workers.loop)
+        is_ending = options["once"] or options["burst"]
+        is_idle = partial(self._is_idle, relays) if is_ending else None
+        limit = 1 if options["once"] else options["max_messages"]
+        self.workers = []
+        if unordered := [queue for queue in queues if not registry.is_ordered(queue)]:
+            prefetch = options["prefetch"] or conf.prefetch or threads * 2
+            self._add_unordered(unordered, threads, prefetch, is_idle)
+        for queue in filter(registry.is_ordered, queues):
+            ordered = OrderedWorkers(self.transport, queue, self.crew.stop, is_idle=is_idle)
+            self.workers.append(ordered)
+            self.crew.add(f"handler of {queue}", ordered.loop)
+        self._share(Allowance(limit))
         for relay in relays:
             self.crew.add(f"relay of {relay.using}", RelayLoop(relay, self.crew.stop).loop)
         of_several = f" of {', '.join(each.using for each in relays)}" if len(relays) > 1 else ""
@@ -65,8 +71,34 @@ class Command(WorkerCommand):
         workers = "1 thread" if threads == 1 else f"{threads} threads"
         return f"Consuming {', '.join(queues)} with {workers}{with_relay}."
 
+    def _add_unordered(
+        self, queues: list[str], threads: int, prefetch: int, is_idle: Callable[[], bool] | None
+    ) -> None:
+        workers = ConsumerWorkers(
+            self.transport, queues, self.crew.stop, prefetch=prefetch, is_idle=is_idle
+        )
+        self.workers.append(workers)
+        for number in range(1, threads + 1):
+            self.crew.add(f"handler {number}", workers.loop)
+
+    def _share(self, allowance: Allowance) -> None:
+        for workers in self.workers:
+            workers.allowance = allowance
+
+    def _is_idle(self, relays: list[Relay]) -> bool:
+        # Asked twice, as each asks for itself: what is relayed meanwhile is in a queue then.
+        return (
+            self._are_drained()
+            and not any(relay.has_ready_rows() for relay in relays)
+            and self._are_drained()
+        )
+
+    def _are_drained(self) -> bool:
+        return all(workers.subscriber.is_drained() for workers in self.workers)
+
     def unwire(self) -> None:
-        self.workers.close()
+        for workers in self.workers:
+            workers.close()
 
     def _relays(self) -> list[Relay]:
         return [Relay(self.transport.publisher(), using) for using in registry.databases()]
@@ -89,7 +121,3 @@ def chosen_queues(names: list[str] | None) -> list[str]:
                 f"No subscription is on a queue {name!r}; there is {', '.join(known)}."
             )
     return chosen
-
-
-def _none_ready(relays: list[Relay]) -> Any:
-    return lambda: not any(relay.has_ready_rows() for relay in relays)

@@ -27,6 +27,7 @@ class DatabaseTransport:
 
     def __init__(self, using: str) -> None:
         self.using = using
+        self._ordered: set[str] = set()
 
     @property
     def concurrency_limit(self) -> int | None:
@@ -35,6 +36,7 @@ class DatabaseTransport:
 
     def declare(self, queues: Sequence[QueueSpec]) -> None:
         bindings = Binding.objects.using(self.using)
+        self._ordered |= {queue.name for queue in queues if queue.is_ordered}
         with proven(self.using):
             for queue in queues:
                 for exchange, pattern in queue.bindings:
@@ -74,7 +76,7 @@ class DatabaseTransport:
         return DatabasePublisher(self.using)
 
     def subscriber(self, queues: Sequence[str], prefetch: int) -> DatabaseSubscriber:
-        return DatabaseSubscriber(self.using, queues)
+        return DatabaseSubscriber(self.using, queues, self._ordered)
 
     def reply_box(self) -> DatabaseReplyBox:
         return DatabaseReplyBox(self.using)

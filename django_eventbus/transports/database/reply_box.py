@@ -36,7 +36,7 @@ class DatabaseReplyBox:
         deadline = time.monotonic() + timeout
         while True:
             with proven(self.using):
-                row = QueuedMessage.objects.using(self.using).lease([self.name], conf.lease)
+                row = QueuedMessage.objects.using(self.using).lease(self.name, conf.lease)
                 if row and row.ack():
                     return row.message()
             left = deadline - time.monotonic()

@@ -6,7 +6,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import cast
 from uuid import UUID
@@ -46,9 +46,12 @@ class DatabaseDelivery:
 class DatabaseSubscriber:
     """Leases from the queues; a thread of its own renews what is not settled."""
 
-    def __init__(self, using: str, queues: Sequence[str]) -> None:
+    def __init__(
+        self, using: str, queues: Sequence[str], ordered: Collection[str] = frozenset()
+    ) -> None:
         self.using = using
         self.queues = list(queues)
+        self.ordered = ordered
         self.lease = conf.lease
         self.poll_interval = conf.poll_interval
         self._unsettled: dict[UUID, QueuedMessage] = {}
@@ -85,7 +88,8 @@ class DatabaseSubscriber:
         self._turn += 1
         for number in range(len(self.queues)):
             queue = self.queues[(self._turn + number) % len(self.queues)]
-            if row := rows.lease([queue], self.lease):
+            lease = rows.lease_first if queue in self.ordered else rows.lease
+            if row := lease(queue, self.lease):
                 return row
         return None
 

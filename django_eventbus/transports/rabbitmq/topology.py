@@ -107,15 +107,16 @@ def resources(spec: QueueSpec) -> Iterator[Resource]:
     """Yield what *spec* needs, in the order in which it can be declared."""
     for exchange in dict.fromkeys((spec.exchange, *(each for each, _ in spec.bindings))):
         yield Exchange(name=exchange, kind=type_of(exchange))
-    yield from family(spec.name, spec.delays)
+    yield from family(spec)
     for exchange, key in spec.bindings:
         yield Bind(queue=spec.name, exchange=exchange, key=key)
 
 
-def family(queue: str, delays: tuple[float, ...]) -> Iterator[Resource]:
-    """Yield *queue* with its DLQ and its tiers, but without what it is bound by."""
+def family(spec: QueueSpec) -> Iterator[Resource]:
+    """Yield the queue with its DLQ and its tiers, but without what it is bound by."""
+    queue, delays = spec.name, spec.delays
     yield from _dead_letters(queue)
-    yield Queue(name=queue, arguments=_work_arguments(queue))
+    yield Queue(name=queue, arguments=_work_arguments(spec))
     yield from _named_exchange(retry_exchange(queue), "retry")
     for delay in sorted(set(delays) - {0.0}):
         name = tier(queue, delay)
@@ -142,7 +143,8 @@ def _bound(queue: str, exchange: str, key: str) -> Iterator[Bind]:
         yield Bind(queue=queue, exchange=exchange, key=key)
 
 
-def _work_arguments(queue: str) -> dict[str, Any]:
+def _work_arguments(spec: QueueSpec) -> dict[str, Any]:
+    queue = spec.name
     limit = {"x-delivery-limit": _DELIVERY_LIMIT} if _is_quorum() else {}
     key = dead_letter_key(queue)
     return {
@@ -151,6 +153,7 @@ def _work_arguments(queue: str) -> dict[str, Any]:
         **limit,
         "x-dead-letter-exchange": dead_letter_exchange(queue),
         **({"x-dead-letter-routing-key": key} if key else {}),
+        **({"x-single-active-consumer": True} if spec.is_ordered else {}),
     }
 
 

@@ -1,0 +1,78 @@
+"""Tell the project's signals and hooks what became of a delivery."""
+
+from __future__ import annotations
+
+import logging
+
+from django_eventbus.deliveries import ReadDelivery
+from django_eventbus.events import ReceivedEvent
+from django_eventbus.fingerprints import last_place
+from django_eventbus.messages import Message
+from django_eventbus.outcomes import (
+    Defer,
+    Duplicate,
+    Handled,
+    Park,
+    Retry,
+    Skipped,
+)
+from django_eventbus.settlements import Settlement
+from django_eventbus.signals import (
+    announce,
+    event_deferred,
+    event_handled,
+    event_parked,
+    event_repeated,
+    event_retried,
+    event_skipped,
+)
+from django_eventbus.subscriptions import Subscription, meta_of
+from django_eventbus.transports.contract import Delivery
+
+logger = logging.getLogger(__name__)
+
+
+def announce_outcome(sender: object, delivery: Delivery, settlement: Settlement) -> None:
+    """Send the signal of what became of *delivery* for one subscription."""
+    message = (settlement.message or delivery.message).identified()
+    meta = meta_of(message, queue=delivery.queue, subscription=settlement.subscription)
+    error = settlement.error
+    match settlement.outcome:
+        case Handled():
+            announce(event_handled, sender, meta=meta, seconds=settlement.seconds)
+        case Duplicate(state=state):
+            announce(event_repeated, sender, meta=meta, state=state)
+        case Skipped(reason=reason):
+            announce(event_skipped, sender, meta=meta, reason=reason, error=error)
+        case Retry(delay=delay):
+            announce(event_retried, sender, meta=meta, error=error, delay=delay)
+        case Defer(until=until):
+            announce(event_deferred, sender, meta=meta, until=until)
+        case Park(kind=kind, reason=reason):
+            details = {"kind": kind, "reason": reason, "error": error}
+            announce(event_parked, sender, meta=meta, **details)
+
+
+def call_hook(delivery: ReadDelivery, settlement: Settlement) -> None:
+    """Tell the subscription of its own outcome; what its hook raises changes nothing."""
+    subscription, error = settlement.subscription, settlement.error
+    if subscription is None or error is None:
+        return
+    hooks = {Retry: subscription.on_retry, Park: subscription.on_parked}
+    hook = hooks.get(type(settlement.outcome))
+    if hook is None:
+        return
+    try:
+        message = settlement.message or delivery.message
+        hook(error, settlement.event or _received(message, delivery, subscription))
+    except Exception as failure:
+        kind, place = type(failure).__name__, last_place(failure)
+        logger.error("A hook of %s raised %s: %s", subscription.name, kind, place)
+
+
+def _received(
+    message: Message, delivery: ReadDelivery, subscription: Subscription
+) -> ReceivedEvent:
+    """Return what a handler by pattern would have been given."""
+    meta = meta_of(message, queue=delivery.queue, subscription=subscription)
+    return ReceivedEvent(type=meta.type, payload=delivery.payload, meta=meta)

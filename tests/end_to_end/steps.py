@@ -1,0 +1,43 @@
+"""Events of many keys for the ordered subscription of the test project, and what it made of them."""
+
+from __future__ import annotations
+
+import random
+
+from django_eventbus import publish_many
+from tests.helpers import eventually
+from tests.shop.models import Effect
+
+#: What makes a process of the test project have the subscription.
+ORDERED = {"EVENTBUS_TEST_ORDERED": "1"}
+
+
+def publish_steps(number, keys=1, *, fails=(0,)):
+    """Publish so many events, in turns of the keys, each to fail as often as one of *fails*."""
+    chance = random.Random(number)
+    steps = [(str(each % keys), each // keys) for each in range(number)]
+    publish_many(
+        [
+            ("step.taken", {"key": key, "note": f"{key}:{step}", "fails": chance.choice(fails)})
+            for key, step in steps
+        ],
+        key=lambda step: step[1]["key"],
+    )
+
+
+def taken():
+    """Return the steps that have an effect, in the order of their effects."""
+    notes = Effect.objects.filter(subscription="shop.step").order_by("id")
+    return [tuple(note.split(":")) for note in notes.values_list("note", flat=True)]
+
+
+def await_steps(number, timeout=100):
+    eventually(lambda: len(taken()) >= number, timeout=timeout, message=lambda: str(len(taken())))
+
+
+def assert_in_order(number, keys=1):
+    """Each key has each of its steps once, in the order in which they were published."""
+    by_key = {}
+    for key, step in taken():
+        by_key.setdefault(key, []).append(int(step))
+    assert by_key == {str(key): list(range(number // keys)) for key in range(keys)}
