@@ -1,7 +1,7 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test chaos lint check matrix bench build clean
+.PHONY: help demo test chaos lint check matrix bench bench-admin build clean
 
 find_python = for candidate in python3 python3.13 python3.12 python3.11; do \
 	if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
@@ -12,7 +12,7 @@ bin := .venv/bin
 no_database := EVENTBUS_TEST_DATABASE_URL=sqlite:///:memory:
 
 help: ## Show the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; \
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; \
 	do printf '%-16s %s\n' "$$name" "$$text"; done
 
 demo: .venv/.demo ## Run the shop: events handled, retried, parked and re-driven (BROKER=…, DEMO_ONCE=1)
@@ -40,6 +40,9 @@ matrix: ## Run the tests on the corners of Python and Django (CORNERS="3.12 3.13
 
 bench: .venv/.dev ## Measure relay and consumer beside a raw client and their peers (ARGS="--rounds 3")
 	@$(bin)/python -m benchmarks $(ARGS)
+
+bench-admin: .venv/.dev ## Measure groups, lists, dry runs and a plan with a million dead letters (ARGS="--plan 0")
+	@$(bin)/python -m benchmarks.dead_letters $(ARGS)
 
 build: .venv/.dev ## Build sdist and wheel, and try the wheel in a fresh environment
 	@$(bin)/python tools/package.py

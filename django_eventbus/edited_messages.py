@@ -16,7 +16,7 @@ from django_eventbus.merge_patches import merged
 from django_eventbus.messages import CAUSATION, EDITED_FROM, Message, uuid7
 from django_eventbus.models import DeadLetter
 from django_eventbus.payloads import body_of
-from django_eventbus.validation import payload_or_none, problems_with
+from django_eventbus.validation import payload_or_none, problems_with, unsendable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ def own_headers(letter: DeadLetter) -> dict[str, Any]:
 
 def problems_of(letter: DeadLetter, edit: Edit) -> list[str]:
     """Say everything that is wrong with *edit*, a sentence each."""
-    found = problems_with(letter, edit.payload)
+    found = unsendable(edit.payload) or problems_with(letter, edit.payload)
     if edit.headers is not None and (problem := headers_problem(edit.headers)):
         found.append(problem)
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -85,12 +84,12 @@ def _counted(selection: Selection, using: str) -> list[Group]:
 
 
 def _counts(letters: DeadLetterQuerySet) -> dict[str, tuple[int, datetime, datetime]]:
-    # By state too, one at a time: so the index is read in its order and no row is looked at.
+    # Not by pk, which the index of the groups does not have: the rows would be looked at.
     counts: dict[str, tuple[int, datetime, datetime]] = {}
     waiting = letters.filter(state__in=DeadLetter.WAITING).order_by()
-    figures = (Count("pk"), Min("parked_at"), Max("parked_at"))
-    for pk, count, first, last in waiting.values_list("fingerprint").annotate(*figures):
-        counts[pk] = (count, first, last)
+    figures = {"count": Count("*"), "first": Min("parked_at"), "last": Max("parked_at")}
+    for fingerprint, *numbers in waiting.values_list("fingerprint").annotate(**figures):
+        counts[fingerprint] = tuple(numbers)
     return counts
 
 
@@ -99,36 +98,66 @@ def _group(row: FailureGroup, figures: tuple[int, datetime, datetime], now: date
     return Group(row=row, count=count, first_seen=first, last_seen=last, status=row.status_at(now))
 
 
-def _add_details(page: Iterable[Group], letters: DeadLetterQuerySet, span: timedelta) -> None:
-    waiting = letters.filter(state__in=DeadLetter.WAITING)
-    began = timezone.now() - span
+def _add_details(page: list[Group], letters: DeadLetterQuerySet, span: timedelta) -> None:
+    """Add what a page shows of each group, by one question for all of them."""
+    keys = [group.row.pk for group in page]
+    waiting = letters.filter(state__in=DeadLetter.WAITING).order_by()
+    trends = _trends(waiting.filter(fingerprint__in=keys), span)
+    samples = _samples(waiting, page)
+    returned = _returned(page, letters.db)
     for group in page:
-        mine = waiting.filter(fingerprint=group.row.pk)
-        group.sample = mine.filter(parked_at=group.last_seen).values_list("pk", flat=True).first()
-        group.trend = trend_of(mine, began, span)
-        group.is_back = _is_back(group, letters.db)
+        group.trend = trends.get(group.row.pk, [0] * BUCKETS)
+        group.sample = samples.get(group.row.pk)
+        group.is_back = group.row.pk in returned
 
 
-def trend_of(letters: DeadLetterQuerySet, began: datetime, span: timedelta) -> list[int]:
-    """Count what was parked in each of BUCKETS equal spans since *began*."""
-    step = span / BUCKETS
-    edges = [began + step * number for number in range(BUCKETS + 1)]
-    spans = pairwise(edges)
-    counts = {
-        f"b{number}": Count("pk", filter=Q(parked_at__gte=start, parked_at__lt=end))
-        for number, (start, end) in enumerate(spans)
+def _trends(letters: DeadLetterQuerySet, span: timedelta) -> dict[str, list[int]]:
+    recent = letters.filter(parked_at__gte=timezone.now() - span)
+    counted = recent.values_list("fingerprint").annotate(**_spans(span))
+    return {fingerprint: list(counts) for fingerprint, *counts in counted}
+
+
+def _spans(span: timedelta) -> dict[str, Count]:
+    began = timezone.now() - span
+    edges = [began + span / BUCKETS * number for number in range(BUCKETS + 1)]
+    return {
+        f"span_{number}": Count("parked_at", filter=Q(parked_at__gte=start, parked_at__lt=end))
+        for number, (start, end) in enumerate(pairwise(edges))
     }
-    return list(letters.filter(parked_at__gte=began).aggregate(**counts).values())
 
 
-def _is_back(group: Group, using: str) -> bool:
+def trend_of(letters: DeadLetterQuerySet, span: timedelta) -> list[int]:
+    """Count what was parked in each of BUCKETS equal spans up to now."""
+    return list(letters.order_by().aggregate(**_spans(span)).values())
+
+
+def _samples(letters: DeadLetterQuerySet, page: list[Group]) -> dict[str, int]:
+    latest = Q()
+    for group in page:
+        latest |= Q(fingerprint=group.row.pk, parked_at=group.last_seen)
+    return dict(letters.filter(latest).values_list("fingerprint", "pk")) if page else {}
+
+
+def _returned(page: list[Group], using: str) -> set[str]:
+    """Return the groups that are here again after a re-drive, or after they were resolved."""
+    resolved = {group.row.pk for group in page if _is_resolved_no_more(group)}
+    letters = DeadLetter.objects.using(using).filter(round__gt=0).order_by()
+    mine = letters.filter(fingerprint__in=[group.row.pk for group in page])
+    again = mine.filter(state=DeadLetter.State.OPEN).values_list("fingerprint", flat=True)
+    healed = mine.filter(state=DeadLetter.State.HEALED).values_list("fingerprint")
+    first_healed = dict(healed.annotate(first=Min("closed_at")))
+    after = {
+        group.row.pk
+        for group in page
+        if (at := first_healed.get(group.row.pk)) and at < group.last_seen
+    }
+    return resolved | set(again.distinct()) | after
+
+
+def _is_resolved_no_more(group: Group) -> bool:
+    since = group.row.changed_at
     is_resolved = group.row.status == FailureGroup.Status.RESOLVED
-    if is_resolved and group.row.changed_at and group.last_seen > group.row.changed_at:
-        return True
-    letters = DeadLetter.objects.using(using).filter(fingerprint=group.row.pk)
-    failed_again = letters.filter(state=DeadLetter.State.OPEN, round__gt=0)
-    healed = letters.filter(state=DeadLetter.State.HEALED, round__gt=0)
-    return failed_again.exists() or healed.filter(closed_at__lt=group.last_seen).exists()
+    return bool(is_resolved and since and group.last_seen > since)
 
 
 def decide(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import reduce
 from itertools import groupby
 from operator import or_
@@ -47,6 +48,21 @@ def freeze(selection: Selection, using: str) -> Selection:
 def capped_count(letters: DeadLetterQuerySet, limit: int = COUNT_LIMIT) -> int:
     """Count up to one more than *limit*, so that a count of millions is as quick."""
     return letters.order_by().values("pk")[: limit + 1].count()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A page of dead letters, the latest first."""
+
+    letters: list[DeadLetter]
+    #: How many there are in all; one more than COUNT_LIMIT: more than that.
+    count: int
+
+
+def first_page(letters: DeadLetterQuerySet, *, size: int) -> Page:
+    """Return the first page and the count, which a page that is not full answers by itself."""
+    found = page_of(letters, size=size)
+    return Page(letters=found, count=capped_count(letters) if len(found) == size else len(found))
 
 
 def page_of(
@@ -109,7 +125,7 @@ _CONDITIONS: dict[str, Callable[[Any], Q]] = {
     "state": lambda value: Q(state=value),
     "group": lambda value: Q(fingerprint=value),
     "error_type": lambda value: Q(error_type=value),
-    "error": lambda value: Q(error__icontains=value),
+    "error": lambda value: Q(error__has_words=value),
     "source": lambda value: Q(source=value),
     "message_id": lambda value: Q(message_id=value),
     "parked_after": lambda value: Q(parked_at__gte=value),

@@ -179,12 +179,12 @@ def give_up_waiting(using: str) -> int:
 def close_replaced(using: str) -> int:
     """Close the dead letters whose edited messages the broker has confirmed."""
     edited = DeadLetter.objects.using(using).filter(state=DeadLetter.State.REDRIVING)
-    confirmed = OutboxEvent.objects.using(using).filter(
-        message_id=OuterRef("replaced_by"), state=OutboxEvent.State.PUBLISHED
-    )
+    rows = OutboxEvent.objects.using(using).filter(message_id=OuterRef("replaced_by"))
+    # Not "is published": such a row may have been pruned before anybody asked.
+    unconfirmed = rows.exclude(state=OutboxEvent.State.PUBLISHED)
     return (
         edited.exclude(replaced_by="")
-        .filter(Exists(confirmed))
+        .exclude(Exists(unconfirmed))
         .update(
             state=DeadLetter.State.REPLACED,
             closed_at=timezone.now(),

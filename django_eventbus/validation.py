@@ -35,12 +35,17 @@ def payload_or_none(letter: DeadLetter) -> Any:
         return None
 
 
-def problems_with(letter: DeadLetter, payload: Any) -> list[str]:
-    """Say everything that keeps handlers from being given *payload*, a sentence each."""
+def unsendable(payload: Any) -> list[str]:
+    """Say why *payload* cannot be sent as JSON, or return nothing."""
     try:
         body_of(payload, conf.max_body_bytes)
     except InvalidEvent as error:
         return [str(error)]
+    return []
+
+
+def problems_with(letter: DeadLetter, payload: Any) -> list[str]:
+    """Say everything that keeps handlers from being given *payload*, a sentence each."""
     message = letter.message()
     found = (each for receiver in receivers_of(letter) for each in _all(receiver, message, payload))
     return list(dict.fromkeys(found))

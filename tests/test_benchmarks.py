@@ -58,3 +58,32 @@ def test_a_ratio_below_what_is_asked_is_told(capsys):
 
     assert "= 0.50 x" in capsys.readouterr().out
     assert not figures.are_as_asked
+
+
+@pytest.mark.postgres
+@pytest.mark.rabbitmq
+def test_questions_about_many_dead_letters_are_answered_within_a_second_and_a_plan_keeps_its_rate():
+    with skipped_if_missing():
+        services.postgres_url()
+    sizes = ["--letters", "5000", "--groups", "100", "--plan", "200", "--rate", "100", "--json"]
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "benchmarks.dead_letters", *sizes],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    told = json.loads(ended.stdout.splitlines()[-1])
+    ours = {name: each for name, each in told["questions"].items() if "Django" not in name}
+    assert [name for name, each in ours.items() if each["seconds"] > 1] == []
+    assert ours["list: words of one error"]["answer"] == "(1, 1)"
+    assert ours["list: a value of the payload"]["answer"] == "(1, 1)"
+    assert ours["dry run of all"]["answer"] == "5000"
+    assert ours["groups with trend, sample and flags"]["answer"] == "(50, 100, 0)"
+    assert told["plan"]["healed"] == 200
+    assert told["plan"]["rate"] <= 110
+    assert told["megabytes"] < 200

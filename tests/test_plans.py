@@ -191,18 +191,14 @@ def test_no_more_are_under_way_than_allowed(bus, fault):
 
 
 def test_a_plan_keeps_its_rate_however_often_a_worker_looks(bus, fault):
-    park(bus, 10)
-    plan = planned({"rate": 2})
+    park(bus, 3)
+    plan = planned({"rate": 0.02})
 
-    began = timezone.now()
-    RedrivePlan.objects.update(paced_at=began - timedelta(seconds=1.6))
+    RedrivePlan.objects.update(paced_at=timezone.now() - timedelta(seconds=60))
     for _ in range(5):
         step_plans("default")
 
-    assert counts(plan) == {"pending": 7, "sent": 3}
-    assert again(plan).paced_at - began == pytest.approx(
-        timedelta(seconds=-0.1), abs=timedelta(0.02)
-    )
+    assert counts(plan) == {"pending": 2, "sent": 1}
 
 
 def test_a_cancelled_plan_sends_no_more_and_still_tells_what_came_of_the_rest(bus, fault):

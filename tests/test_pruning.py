@@ -23,8 +23,10 @@ from django_eventbus.models import (
     InboxRecord,
     Outage,
     OutboxEvent,
+    PlannedRedrive,
     Queue,
     QueuedMessage,
+    RedrivePlan,
     Throughput,
     Worker,
 )
@@ -40,6 +42,8 @@ NOTHING = {
     "dead letters": 0,
     "inbox records": 0,
     "attempts": 0,
+    "planned re-drives": 0,
+    "re-drive plans": 0,
     "workers": 0,
     "minutes of throughput": 0,
     "outages": 0,
@@ -470,6 +474,8 @@ def test_the_command_says_what_it_removed():
         "Removed 0 dead letters.",
         "Removed 0 inbox records.",
         "Removed 0 attempts.",
+        "Removed 0 planned re-drives.",
+        "Removed 0 re-drive plans.",
         "Removed 0 workers.",
         "Removed 0 minutes of throughput.",
         "Removed 0 outages.",
@@ -512,3 +518,19 @@ def test_the_command_refuses_to_run_without_an_age():
 def test_the_command_refuses_an_unknown_database_in_one_sentence():
     with pytest.raises(CommandError, match="nowhere"):
         output("--older-than", "7d", "--database", "nowhere")
+
+
+@pytest.mark.django_db
+def test_plans_go_with_their_rows_once_they_have_ended_or_were_never_started():
+    values = {"rate": 1, "in_flight": 1, "fail_percent": 1}
+    plans = [
+        RedrivePlan.objects.create(state=state, created_at=ago(MONTH), ended_at=ended, **values)
+        for state, ended in (("done", ago(MONTH)), ("planned", None), ("paused", None))
+    ]
+    for plan in plans:
+        PlannedRedrive.objects.create(plan=plan, dead_letter_id=1, round=0)
+
+    assert pruned() == {**NOTHING, "planned re-drives": 2, "re-drive plans": 2}
+
+    assert list(RedrivePlan.objects.values_list("state", flat=True)) == ["paused"]
+    assert PlannedRedrive.objects.count() == 1

@@ -7,6 +7,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from django_eventbus.messages import storable
+from django_eventbus.models import has_words as has_words
 from django_eventbus.models.carried_message import CarriedMessage, message_index
 from django_eventbus.models.json_index import JsonIndex
 
@@ -113,7 +114,9 @@ class DeadLetter(CarriedMessage):
             ),
             # The groups, and what is counted per group, without a look at the rows.
             models.Index(
-                fields=["state", "fingerprint", "parked_at"], name="eventbus_dead_letter_group"
+                fields=["state", "fingerprint", "parked_at"],
+                include=["round"],
+                name="eventbus_dead_letter_group",
             ),
             # What a selection asks of payload and headers.
             JsonIndex(
