@@ -105,12 +105,12 @@ def grouped() -> object:
 
 
 def listed(words: tuple[str, ...]) -> object:
-    from django_eventbus.matching import first_page, letters_of
+    from django_eventbus.matching import capped_count, letters_of, page_of
     from django_eventbus.selections import Selection
 
     letters = letters_of(Selection.from_words(["state=open", *words]), "default")
-    page = first_page(letters, size=100)
-    return len(page.letters), page.count
+    page = page_of(letters, size=100)
+    return len(page), capped_count(letters) if len(page) == 100 else len(page)
 
 
 def dry(words: tuple[str, ...]) -> object:

@@ -18,7 +18,7 @@ from django_eventbus.models import DeadLetter, InboxMark, InboxRecord
 from django_eventbus.models.dead_letter import DeadLetterQuerySet
 from django_eventbus.selections import Selection
 from django_eventbus.subscriptions import Subscription, registry
-from django_eventbus.validation import problems_with
+from django_eventbus.validation import problems_with, unsendable
 
 #: Up to so many, each is looked at.
 ALL = 2_000
@@ -159,7 +159,9 @@ def _validate(forecast: Forecast, ids: list[int], using: str, change: Callable[[
 
 def _problem_with(letter: DeadLetter, change: Callable[[Any], Any]) -> str:
     try:
-        payload = change(read(letter.message(), conf.max_body_bytes).payload)
+        payload = read(letter.message(), conf.max_body_bytes).payload
     except Unreadable as error:
         return str(error)
-    return " ".join(problems_with(letter, payload))
+    changed = change(payload)
+    problems = unsendable(changed) if changed is not payload else []
+    return " ".join(problems or problems_with(letter, changed))

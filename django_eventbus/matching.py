@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import reduce
 from itertools import groupby
 from operator import or_
@@ -48,21 +47,6 @@ def freeze(selection: Selection, using: str) -> Selection:
 def capped_count(letters: DeadLetterQuerySet, limit: int = COUNT_LIMIT) -> int:
     """Count up to one more than *limit*, so that a count of millions is as quick."""
     return letters.order_by().values("pk")[: limit + 1].count()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """A page of dead letters, the latest first."""
-
-    letters: list[DeadLetter]
-    #: How many there are in all; one more than COUNT_LIMIT: more than that.
-    count: int
-
-
-def first_page(letters: DeadLetterQuerySet, *, size: int) -> Page:
-    """Return the first page and the count, which a page that is not full answers by itself."""
-    found = page_of(letters, size=size)
-    return Page(letters=found, count=capped_count(letters) if len(found) == size else len(found))
 
 
 def page_of(

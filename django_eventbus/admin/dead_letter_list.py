@@ -41,11 +41,13 @@ def list_view(screen: ModelAdmin[Any], request: HttpRequest) -> HttpResponse:
 def _found(
     screen: ModelAdmin[Any], request: HttpRequest, selection: Selection, using: str
 ) -> dict[str, Any]:
-    letters = letters_of(selection, using)
-    rows = page_of(letters, size=SIZE + 1, after=_place(request.GET.get("after", "")))
-    count = capped_count(letters)
-    # Frozen here: what is seen on this page is what moves, whatever is parked meanwhile.
+    # Frozen first: what is seen on this page is what moves, whatever is parked meanwhile.
     frozen = freeze(selection, using)
+    letters = letters_of(frozen, using)
+    place = _place(request.GET.get("after", ""))
+    rows = page_of(letters, size=SIZE + 1, after=place)
+    # A first page that is not full has counted them: rare words are looked for once.
+    count = capped_count(letters) if place or len(rows) > SIZE else len(rows)
     return {
         "lines": lines_of(rows[:SIZE]),
         "count": min(count, COUNT_LIMIT),
