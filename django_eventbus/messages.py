@@ -57,7 +57,7 @@ _LONGEST_INT = 14_000
 
 
 # A Struct: thousands are made each second, and a frozen dataclass takes four times as long.
-class Message(msgspec.Struct, frozen=True, kw_only=True):
+class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Body bytes, properties and headers, as a broker holds them. May be malformed."""
 
     id: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -45,7 +46,9 @@ _LOOK_EVERY = timedelta(seconds=10)
 _UNROUTABLE = "no queue was bound to take it"
 
 #: Batches in one transaction, and so at most what is sent again if the relay dies.
-_IN_A_ROW = 4
+_IN_A_ROW = 10
+#: Seconds after which a transaction takes no further batch: a slow broker makes it long.
+_LONG = 1.0
 
 Pair = tuple[OutboxEvent, Receipt]
 #: What was carried, and what then kept the rest from being carried.
@@ -133,11 +136,13 @@ class Relay:
     def _relay_in_a_row(self, shard: int) -> Carried:
         """Carry some batches: each is made ready while the one before it is being confirmed."""
         carried: list[Pair] = []
+        until = time.monotonic() + _LONG
         rows = self._claim(shard, after=0)
         try:
             receipts = self._send(self._prepare(rows))
             for further in range(_IN_A_ROW - 1, -1, -1):
-                following = self._following(shard, rows) if further else []
+                is_time = further and time.monotonic() < until
+                following = self._following(shard, rows) if is_time else []
                 dispatch = self._prepare(following)
                 pairs = self._pairs(rows, receipts)
                 # Sent only when all of the last are accounted for, and marked meanwhile.
@@ -155,7 +160,7 @@ class Relay:
     def _claim(self, shard: int, after: int) -> list[OutboxEvent]:
         # Not locked one by one, which would write each row twice: whoever holds the shard is the
         # only one to touch its ready rows.
-        return list(self.rows.ready(shard).filter(pk__gt=after)[: self.batch_size])
+        return self.rows.claim(shard, after, self.batch_size)
 
     def _following(self, shard: int, rows: Sequence[OutboxEvent]) -> list[OutboxEvent]:
         is_full = len(rows) == self.batch_size
@@ -217,8 +222,9 @@ class Relay:
     def _mark(self, pairs: Sequence[Pair]) -> None:
         # Confirm first, mark second: a crash in between publishes twice, which the inbox
         # absorbs. The other order would lose events.
-        verdicts = [(row, _verdict(row, receipt)) for row, receipt in pairs]
-        self.rows.mark_published(_ids(verdicts, Confirmed))
+        others = [pair for pair in pairs if not isinstance(pair[1], Confirmed)]
+        verdicts = [(row, _verdict(row, receipt)) for row, receipt in others]
+        self.rows.mark_published(_ids(pairs, Confirmed) + _ids(verdicts, Confirmed))
         self.rows.mark_unroutable(_ids(verdicts, Unroutable), _UNROUTABLE)
         for row, verdict in verdicts:
             if isinstance(verdict, Refused):
@@ -243,7 +249,7 @@ def _raise(error: Exception) -> NoReturn:
 
 def _outgoing(row: OutboxEvent) -> Outgoing:
     # Names the row in what the broker returns: an event id may be under way more than once.
-    message = row.message(**{ROW: row.pk})
+    message = row.message(**{ROW: row.id})
     if row.is_addressed:
         return Outgoing(address=ToQueue(queue=row.queue), message=message)
     address = ToExchange(exchange=row.exchange, routing_key=row.routing_key)
@@ -267,7 +273,7 @@ def _hold(row: OutboxEvent) -> timedelta:
 
 
 def _ids(pairs: Sequence[Pair], kind: type[Receipt]) -> list[int]:
-    return [row.pk for row, receipt in pairs if isinstance(receipt, kind)]
+    return [row.id for row, receipt in pairs if isinstance(receipt, kind)]
 
 
 def _announce(row: OutboxEvent, receipt: Receipt) -> None:

@@ -12,27 +12,27 @@ from typing import Any
 from django.dispatch import Signal
 
 #: Relay: the broker confirmed it. Arguments: row (OutboxEvent).
-event_published = Signal()
+event_published = Signal(use_caching=True)
 #: Relay: the broker took it, but no queue wanted it. Arguments: row, policy.
-event_unroutable = Signal()
+event_unroutable = Signal(use_caching=True)
 #: Relay: the broker will never take it. Arguments: row, reason.
-event_failed = Signal()
+event_failed = Signal(use_caching=True)
 #: Consumer. Arguments: meta, seconds.
-event_handled = Signal()
+event_handled = Signal(use_caching=True)
 #: Consumer: the inbox knew it already. Arguments: meta, state.
-event_repeated = Signal()
+event_repeated = Signal(use_caching=True)
 #: Consumer. Arguments: meta, reason, error (None unless one was raised).
-event_skipped = Signal()
+event_skipped = Signal(use_caching=True)
 #: Consumer: a failed attempt that will be tried again. Arguments: meta, error, delay.
-event_retried = Signal()
+event_retried = Signal(use_caching=True)
 #: Consumer: too early, comes back without an attempt counted. Arguments: meta, until.
-event_deferred = Signal()
+event_deferred = Signal(use_caching=True)
 #: Consumer: put aside as a dead letter. Arguments: meta, kind, reason, error.
-event_parked = Signal()
+event_parked = Signal(use_caching=True)
 #: A dead letter was sent back. Arguments: dead_letter.
-event_redriven = Signal()
+event_redriven = Signal(use_caching=True)
 #: Relay or consumer lost or regained a server. Arguments: kind, over (bool), seconds, error.
-outage = Signal()
+outage = Signal(use_caching=True)
 
 
 def announce(signal: Signal, sender: object, **details: Any) -> None:

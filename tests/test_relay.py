@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from datetime import timedelta
 
 import pytest
@@ -11,9 +12,12 @@ from django.utils import timezone
 
 from django_eventbus import publish, publish_many, signals
 from django_eventbus.exceptions import BrokerUnavailable
+from django_eventbus.messages import Message
 from django_eventbus.models import OutboxEvent, QueuedMessage, RelayLease
+from django_eventbus.outbox import address_again
 from django_eventbus.relay import Relay
 from django_eventbus.transports.contract import Confirmed, Refused, Rejected, Unroutable
+from tests.helpers import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -109,10 +113,24 @@ def test_rows_go_in_the_order_of_their_ids_and_in_batches(db):
 
 @pytest.mark.postgres
 def test_a_transaction_carries_only_so_many_batches(db):
-    publish_many([("row.ok", {})] * 11)
+    publish_many([("row.ok", {})] * 23)
 
-    assert Relay(ScriptedPublisher(), "default", batch_size=2).relay_once() == 8
-    assert states() == ["published"] * 8 + ["ready"] * 3
+    assert Relay(ScriptedPublisher(), "default", batch_size=2).relay_once() == 20
+    assert states() == ["published"] * 20 + ["ready"] * 3
+
+
+@pytest.mark.postgres
+def test_a_transaction_takes_no_further_batch_when_it_has_lasted_long(db, monkeypatch):
+    monkeypatch.setattr("django_eventbus.relay._LONG", 0.2)
+    publish_many([("row.ok", {})] * 20)
+
+    class SlowPublisher(ScriptedPublisher):
+        def publish(self, batch):
+            until = time.monotonic() + 0.15
+            eventually(lambda: time.monotonic() >= until)
+            return super().publish(batch)
+
+    assert 2 <= Relay(SlowPublisher(), "default", batch_size=2).relay_once() <= 6
 
 
 @pytest.mark.postgres
@@ -151,14 +169,22 @@ def test_a_batch_is_not_sent_before_the_last_one_is_accounted_for(db):
     assert story == [*once, "prepared 2", "accounted", "sent", "accounted"]
 
 
-def test_a_row_that_was_claimed_loads_what_it_was_read_without(db):
-    publish("row.ok", {})
+@pytest.mark.postgres
+def test_a_claimed_row_is_the_row_and_loads_what_it_was_read_without(db):
+    publish("row.ok", {"n": 1}, key="k", headers={"é": "\u2028", "far": 2**62, "is": True})
+    again = Message(id="1", type="a.b", body=b"")
+    address_again(again, queue="q", subscription="s", due_at=None, using="default")
+    whole = list(OutboxEvent.objects.order_by("id"))
 
-    (row,) = OutboxEvent.objects.ready(0)
+    rows = OutboxEvent.objects.all().claim(0, after=0, limit=5)
 
-    assert "created_at" in row.get_deferred_fields()
-    assert row.created_at == OutboxEvent.objects.get().created_at
-    assert (row.error, row.published_at) == ("", None)
+    assert rows == whole
+    assert rows[0].get_deferred_fields() == {"created_at", "due_at", "published_at", "error"}
+    for row, same in zip(rows, whole, strict=True):
+        assert row.message() == same.message()
+        names = [field.attname for field in OutboxEvent._meta.concrete_fields]
+        assert [getattr(row, name) for name in names] == [getattr(same, name) for name in names]
+    assert OutboxEvent.objects.all().claim(0, after=whole[0].pk, limit=1) == whole[1:]
 
 
 def test_a_scheduled_row_waits_until_it_is_due(bus):

@@ -72,10 +72,7 @@ def _causes(row: Any) -> Iterator[Relative]:
 def _effects(row: Any) -> QuerySet[OutboxEvent]:
     if not row.message_id:
         return OutboxEvent.objects.none()
-    # By the correlation id, which is indexed: effects inherit it.
-    correlation = row.correlation_id or row.message_id
-    same = _published(row).filter(correlation_id=correlation, causation_id=row.message_id)
-    return same.order_by("id")
+    return _published(row).filter(causation_id=row.message_id).order_by("id")
 
 
 def _published(row: Any) -> QuerySet[OutboxEvent]:

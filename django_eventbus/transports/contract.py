@@ -12,27 +12,27 @@ from django_eventbus.findings import Finding
 from django_eventbus.messages import Message
 
 
-class ToExchange(msgspec.Struct, frozen=True, kw_only=True):
+class ToExchange(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """To every queue whose binding matches."""
 
     exchange: str
     routing_key: str
 
 
-class ToQueue(msgspec.Struct, frozen=True, kw_only=True):
+class ToQueue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """To one queue only."""
 
     queue: str
 
 
-class ToTier(msgspec.Struct, frozen=True, kw_only=True):
+class ToTier(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """To one queue only, after *delay* seconds in the tier of that delay."""
 
     queue: str
     delay: float
 
 
-class ToReply(msgspec.Struct, frozen=True, kw_only=True):
+class ToReply(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """To whoever asked, if that is still there: Message.reply_to of the question."""
 
     reply_to: str
@@ -41,28 +41,28 @@ class ToReply(msgspec.Struct, frozen=True, kw_only=True):
 Address = ToExchange | ToQueue | ToTier | ToReply
 
 
-class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
+class Outgoing(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A message and where it goes."""
 
     address: Address
     message: Message
 
 
-class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
+class Confirmed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The broker has it in every queue it belongs to."""
 
 
-class Unroutable(msgspec.Struct, frozen=True, kw_only=True):
+class Unroutable(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """No queue wanted it."""
 
 
-class Refused(msgspec.Struct, frozen=True, kw_only=True):
+class Refused(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Not taken this time: send it again."""
 
     reason: str
 
 
-class Rejected(msgspec.Struct, frozen=True, kw_only=True):
+class Rejected(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Never taken as it is: sending it again cannot help."""
 
     reason: str

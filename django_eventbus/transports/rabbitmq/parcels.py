@@ -55,7 +55,7 @@ class Batch:
         return [receipt for receipt in self.receipts if receipt is not None]
 
 
-class Parcel(msgspec.Struct):
+class Parcel(msgspec.Struct, gc=False):
     """One message on its way: sent at most once per channel."""
 
     batch: Batch
