@@ -164,8 +164,7 @@ def check_system_events(**kwargs: Any) -> Iterator[CheckMessage]:
     for each in registry:
         if is_system(each.pattern):
             yield Error(
-                f"The subscription {each.name!r} is to {each.pattern!r}, but what begins with "
-                "'system.' is the bus's own and reaches no handler.",
+                f"The subscription {each.name!r}: {each.pattern!r} is the bus's own and reaches no handler.",
                 hint="Subscribe to another type.",
                 id="eventbus.E014",
             )
@@ -178,9 +177,24 @@ def check_ordered_queues(**kwargs: Any) -> Iterator[CheckMessage]:
             yield Error(
                 f"The queue {queue} is ordered, and {len(names)} subscriptions share it: "
                 f"{', '.join(map(repr, sorted(names)))}.",
-                hint="Give the one with ordered=True a queue= of its own: it would wait for the "
-                "others, and they for it.",
+                hint="Give the one with ordered=True a queue= of its own.",
                 id="eventbus.E015",
+            )
+
+
+def check_held_keys(**kwargs: Any) -> Iterator[CheckMessage]:
+    for each in registry:
+        if each.hold_key and not each.ordered:
+            yield Error(
+                f"The subscription {each.name!r} has hold_key=True and is not ordered.",
+                hint="Add ordered=True: without an order there is nothing to hold.",
+                id="eventbus.E016",
+            )
+        elif each.holds_keys and conf.park_to == "broker":
+            yield Error(
+                f"The subscription {each.name!r} holds keys, and PARK_TO is 'broker'.",
+                hint="Park to the database: what lies in the DLQ holds nothing.",
+                id="eventbus.E016",
             )
 
 
@@ -263,6 +277,7 @@ CHECKS: tuple[Callable[..., Iterator[CheckMessage]], ...] = (
     check_event_types,
     check_system_events,
     check_ordered_queues,
+    check_held_keys,
     check_handlers,
     check_databases,
     check_vendor,

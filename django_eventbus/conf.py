@@ -191,6 +191,7 @@ class Conf:
     start_limit = Setting(count, 5)
     defer_limit = Setting(wait, "7d")
     ordered_block = Setting(wait, "10m")
+    hold_keys = Setting(flag, False)
     redrive_tries = Setting(count, 1)
     redrive_timeout = Setting(wait, "1h")
     log_levels = Setting(codes.levels, {})

@@ -12,7 +12,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from django_eventbus.fingerprints import Likeness, own_place, without_what_varies
-from django_eventbus.messages import EDITED_FROM, Message, is_made, storable, storable_json
+from django_eventbus.messages import EDITED_FROM, KEY, Message, is_made, storable, storable_json
 from django_eventbus.models import DeadLetter, FailureGroup
 from django_eventbus.models.carried_message import columns_of
 from django_eventbus.outcomes import Park
@@ -131,6 +131,7 @@ def _introduce(likeness: Likeness, using: str) -> None:
 def _values(message: Message, cause: Cause, likeness: Likeness) -> dict[str, Any]:
     return {
         **columns_of(message),
+        "key": message.text(KEY),
         "kind": cause.kind,
         "round": message.round,
         "attempts": message.attempt,

@@ -16,6 +16,7 @@ EventBusError
 ├── Busy                    another worker is handling the same message now
 ├── TooOld                  older than what the inbox remembers
 ├── StartedTooOften         its handler started and never came back, too many times
+├── KeyHeld                 an earlier event of its key is parked
 ├── AppendOnly              an entry of the audit was to be changed
 ├── BadSelection            a filter of dead letters cannot be read
 ├── BadPlan                 a re-drive plan cannot be made or changed so
@@ -59,6 +60,10 @@ class InvalidEvent(EventBusError, ValueError):
 
 class NoTransaction(EventBusError):
     """REQUIRE_TRANSACTION is on and publish() was called outside a transaction."""
+
+
+class KeyHeld(EventBusError):
+    """An earlier event of the same key is parked, and the subscription holds keys."""
 
 
 class Unreadable(EventBusError):

@@ -36,6 +36,7 @@ from django_eventbus.retries import Decision, Moment, decide
 from django_eventbus.settlements import Arrival, Settlement
 from django_eventbus.subscriptions import Subscription, policy_for
 from django_eventbus.timeouts import limited
+from django_eventbus.turns import in_turn, refuse_held
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class Inbox:
     def handle_once(self, subscription: Subscription, arrival: Arrival) -> Settlement:
         """Run the handler unless the inbox knows better; record what came of it."""
         self._take_back_starts()
-        message = _in_turn(subscription, arrival.message)
+        message = in_turn(subscription, arrival.message)
         if isinstance(message, Duplicate):
             return Settlement(subscription=subscription, outcome=message)
         return _Handling(self, subscription, replace(arrival, message=message)).run()
@@ -190,6 +191,7 @@ class _Handling:
         if record and (answer := record.answer_to(self.message)):
             return answer
         self._refuse_too_old(record)
+        refuse_held(self.subscription, self.message)
         self._call_handler()
         sys.audit("eventbus.inbox.called")
         with transaction.atomic(using=self.using, durable=True):
@@ -205,6 +207,7 @@ class _Handling:
         if answer := record.answer_to(self.message):
             return answer
         self._refuse_too_old(record)
+        refuse_held(self.subscription, self.message)
         self._mark_handled(record)
         return None
 
@@ -275,15 +278,6 @@ class _Handling:
         latest = since + timedelta(seconds=limit)
         when = Moment(now=timezone.now(), since=since, latest=latest)
         return decide(error, self.message.attempt, policy, when)
-
-
-def _in_turn(subscription: Subscription, message: Message) -> Duplicate | Message:
-    """Return *message* as it is to be tried now: after a crash, an ordered one comes as it first was."""
-    if not subscription.ordered:
-        return message
-    with proven(subscription.using):
-        records = InboxRecord.objects.using(subscription.using)
-        return records.in_turn(subscription.record_name, message)
 
 
 def _is_closed(outcome: Outcome) -> bool:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from django.utils import timezone
 from msgspec.structs import replace
 
 from django_eventbus.consumer import Consumer
-from django_eventbus.messages import RETRY_COUNT, Message
+from django_eventbus.held_keys import release_key
+from django_eventbus.messages import KEY, RETRY_COUNT, Message
+from django_eventbus.outages import proven
 from django_eventbus.outcomes import Retry
 from django_eventbus.settlements import Settlement
 from django_eventbus.transports.contract import Delivery, Publisher
@@ -68,6 +70,7 @@ class OrderedConsumer(Consumer):
             kept = KeptDelivery(delivery, retries)
             tried = super().consume(kept)
             settlements += tried
+            _release_next(kept, tried)
             # A message that reaches no subscription has no record to count its attempts in.
             retries += any(isinstance(each.outcome, Retry) for each in tried)
             if kept.pause is None:
@@ -78,3 +81,13 @@ class OrderedConsumer(Consumer):
 
     def _tried_since(self, delivery: Delivery) -> datetime:
         return self._since
+
+
+def _release_next(delivery: Delivery, settlements: Iterable[Settlement]) -> None:
+    """Let those go that were held behind what is settled now; the relay looks for them too."""
+    key = delivery.message.text(KEY)
+    for each in settlements:
+        if key and delivery.message.round and each.subscription and each.subscription.holds_keys:
+            using = each.subscription.using
+            with proven(using):
+                release_key(each.subscription.record_name, key, using)

@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import BrokerUnavailable, Unavailable
+from django_eventbus.held_keys import release_held
 from django_eventbus.messages import ROW, uuid7
 from django_eventbus.models import OutboxEvent, RelayLease
 from django_eventbus.models.outbox_event import OutboxQuerySet
@@ -241,6 +242,7 @@ class Relay:
         if now >= self._next_look:
             self._next_look = now + _LOOK_EVERY
             give_up_waiting(self.using)
+            release_held(self.using)
 
 
 def _raise(error: Exception) -> NoReturn:

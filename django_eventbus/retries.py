@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from django_eventbus.exceptions import (
     GiveUp,
     InvalidPayload,
+    KeyHeld,
     RetryLater,
     Skip,
     StartedTooOften,
@@ -35,6 +36,7 @@ _HOPELESS: dict[type[BaseException], str] = {
     InvalidPayload: "invalid",
     TooOld: "too_old",
     StartedTooOften: "start_limit",
+    KeyHeld: "held",
 }
 
 

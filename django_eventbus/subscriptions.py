@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -12,6 +11,7 @@ from django.db import DEFAULT_DB_ALIAS
 from django_eventbus.conf import conf, delays, wait
 from django_eventbus.durations import Duration, seconds
 from django_eventbus.events import Command, Event, Meta, ReceivedEvent
+from django_eventbus.handlers import refuse_unfinished
 from django_eventbus.messages import CAUSATION, KEY, REDRIVEN_TRIES, Message
 from django_eventbus.patterns import matches
 from django_eventbus.retries import Errors, OneOrMore, RetryPolicy, errors_of
@@ -47,6 +47,7 @@ class Subscription:
     on_parked: Hook | None = None
     debug_handler: Handler | None = None
     ordered: bool = False
+    hold_key: bool | None = None
     atomic: bool = True
     using: str = DEFAULT_DB_ALIAS
 
@@ -75,6 +76,11 @@ class Subscription:
             retry_for=self._budget,
             retry_client_errors=self.retry_client_errors,
         )
+
+    @property
+    def holds_keys(self) -> bool:
+        """Whether later events of a key wait while one of it is parked."""
+        return self.ordered and (conf.hold_keys if self.hold_key is None else self.hold_key)
 
     @property
     def _budget(self) -> float | None:
@@ -109,7 +115,7 @@ class Subscription:
     def handle(self, event: Event | ReceivedEvent) -> None:
         """Call the handler, and see that it has done its work."""
         handler = (event.meta.is_debug and self.debug_handler) or self.handler
-        _refuse_unfinished(handler(event))
+        refuse_unfinished(handler(event))
 
     def event(self, message: Message, payload: Any) -> Event | ReceivedEvent:
         """Build what the handler is given, or raise Unreadable."""
@@ -117,16 +123,6 @@ class Subscription:
         if self.event_class is None:
             return ReceivedEvent(type=message.type, payload=payload, meta=meta)
         return self.event_class.received(payload, meta)
-
-
-def _refuse_unfinished(returned: object) -> None:
-    """Raise TypeError for what looks like the handler's work, still to be done."""
-    if inspect.isawaitable(returned) or inspect.isgenerator(returned):
-        if inspect.iscoroutine(returned):
-            returned.close()
-        raise TypeError("the handler returned a coroutine or a generator, which nobody runs")
-    if isinstance(returned, BaseException):
-        raise TypeError(f"the handler returned {type(returned).__name__} instead of raising it")
 
 
 def default_policy() -> RetryPolicy:
@@ -236,6 +232,7 @@ def subscribe(  # noqa: PLR0913
     on_parked: Hook | None = None,
     debug_handler: Handler | None = None,
     ordered: bool = False,
+    hold_key: bool | None = None,
     atomic: bool = True,
     using: str = DEFAULT_DB_ALIAS,
 ) -> Callable[[H], H]:
@@ -264,6 +261,7 @@ def subscribe(  # noqa: PLR0913
                 on_parked=on_parked,
                 debug_handler=debug_handler,
                 ordered=ordered,
+                hold_key=hold_key,
                 atomic=atomic,
                 using=using,
             )

@@ -112,7 +112,7 @@ def test_subscribe_takes_what_its_documentation_says():
     assert list(signature(django_eventbus.subscribe).parameters) == [
         "pattern", "queue", "name", "aliases", "retry", "tries", "retry_on", "park_on", "skip_on",
         "retry_for", "retry_client_errors", "timeout", "on_retry", "on_parked",
-        "debug_handler", "ordered", "atomic", "using",
+        "debug_handler", "ordered", "hold_key", "atomic", "using",
     ]  # fmt: skip
 
 

@@ -330,6 +330,19 @@ def test_an_ordered_subscription_that_shares_its_queue_is_an_error(no_subscripti
     assert "2 subscriptions share it: 'first', 'second'." in found()["eventbus.E015"].msg
 
 
+@pytest.mark.parametrize(
+    ("options", "changes", "said"),
+    [
+        ({}, {}, "is not ordered"),
+        ({"ordered": True}, {"PARK_TO": "broker"}, "PARK_TO is 'broker'"),
+    ],
+)
+def test_a_key_that_cannot_be_held_is_an_error(no_subscriptions, options, changes, said):
+    subscribe("order.*", queue="q", name="holder", hold_key=True, **options)(lambda event: None)
+
+    assert said in found(**changes)["eventbus.E016"].msg
+
+
 async def coroutine(event):
     """Never run by a call."""
 

@@ -143,6 +143,7 @@ WRONG = {
     "START_LIMIT": [0],
     "DEFER_LIMIT": [0, "1000000d"],
     "ORDERED_BLOCK": [0, "long"],
+    "HOLD_KEYS": [None, 1, "yes"],
     "REDRIVE_TRIES": [0],
     "REDRIVE_TIMEOUT": [0],
     "LOG_LEVELS": ["INFO", [], {"EVENT_HANDLED": "LOUD"}, {"HANDLED": "INFO"}],

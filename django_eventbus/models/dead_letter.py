@@ -24,6 +24,11 @@ class DeadLetterQuerySet(models.QuerySet["DeadLetter"]):
         unhealed = found.exclude(state__in=DeadLetter.CLOSED)
         return unhealed.update(state=DeadLetter.State.HEALED, closed_at=timezone.now(), note="")
 
+    def waiting_of(self, subscription: str, key: str) -> DeadLetterQuerySet:
+        """Return those of a key that are not closed, in the order in which they were parked."""
+        mine = self.filter(subscription=subscription, key=key, state__in=DeadLetter.WAITING)
+        return mine.order_by("id")
+
 
 class DeadLetter(CarriedMessage):
     """A parked message: the exact bytes, why, and what has been done about it."""
@@ -53,6 +58,8 @@ class DeadLetter(CarriedMessage):
         TOO_OLD = "too_old", _("too old")
         TOO_EARLY = "too_early", _("too early")
         START_LIMIT = "start_limit", _("start limit")
+        #: Not run: an earlier event of its key is parked.
+        HELD = "held", _("held")
         #: From here on: found in the broker's DLQ.
         DELIVERY_LIMIT = "delivery_limit", _("delivery limit")
         EXPIRED = "expired", _("expired")
@@ -63,6 +70,7 @@ class DeadLetter(CarriedMessage):
     #: "" if no subscription was reached.
     subscription = models.CharField(max_length=255, blank=True)
     queue = models.CharField(max_length=255)
+    key = models.CharField(max_length=255, blank=True)
     state = models.CharField(max_length=10, choices=State.choices, default=State.OPEN)
     kind = models.CharField(max_length=20, choices=Kind.choices)
     round = models.PositiveIntegerField(default=0)
@@ -117,6 +125,12 @@ class DeadLetter(CarriedMessage):
                 fields=["state", "fingerprint", "parked_at"],
                 include=["round"],
                 name="eventbus_dead_letter_group",
+            ),
+            # Asked before each message of a subscription that holds keys.
+            models.Index(
+                fields=["subscription", "key", "id"],
+                condition=models.Q(state__in=["open", "redriving", "unknown"]),
+                name="eventbus_dead_letter_key",
             ),
             # What a selection asks of payload and headers.
             JsonIndex(
