@@ -9,15 +9,17 @@ from datetime import timedelta
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import escape
 
 from django_eventbus import GiveUp, publish
-from django_eventbus.admin import excerpts, selections
-from django_eventbus.admin.read_only import ago
-from django_eventbus.models import DeadLetter, InboxRecord, OutboxEvent
+from django_eventbus.admin import excerpts, paging, selections
+from django_eventbus.admin.read_only import ValuesFilter, ago
+from django_eventbus.models import AuditEntry, DeadLetter, InboxRecord, OutboxEvent
 from django_eventbus.redrive import redrive
 from tests.shop.models import Effect
 
@@ -353,14 +355,97 @@ def test_publish_again_moves_only_what_is_unsent(admin_client, bus, letter, unro
     assert "0 are sent again, 1 was no longer unsent." in text(confirm(admin_client, asked))
 
 
-def test_publish_again_takes_the_right_to_change(unroutable):
+def test_publish_again_takes_a_right_of_its_own(unroutable):
     form = {"selection": f"{unroutable.pk}_unroutable"}
-    viewer = user_with("view_outboxevent")
-    changer = user_with("view_outboxevent", "change_outboxevent")
+    viewer = user_with("view_outboxevent", "change_outboxevent", "cancel_outboxevent")
+    changer = user_with("view_outboxevent", "publish_again_outboxevent")
 
     assert viewer.post(f"{OUTBOX}publish_again/", form).status_code == 403
+    assert "You need the permission eventbus.publish_again_outboxevent." in (
+        viewer.get(page_of(unroutable)).content.decode()
+    )
     assert changer.post(f"{OUTBOX}publish_again/", form).status_code == 302
     assert OutboxEvent.objects.get().state == "ready"
+
+
+def test_publish_again_is_audited(admin_client, unroutable):
+    confirm(admin_client, choose(admin_client, "publish_again", [unroutable], OUTBOX))
+
+    entry = AuditEntry.objects.get()
+    assert (entry.verb, entry.by, entry.count) == ("publish again", "admin", 1)
+    assert entry.filter == f"outbox={unroutable.pk}"
+
+
+# Cancel.
+
+
+@pytest.fixture
+def scheduled(bus) -> OutboxEvent:
+    publish("order.reminded", {}, delay=timedelta(hours=3))
+    return OutboxEvent.objects.get()
+
+
+def test_what_is_scheduled_can_be_taken_back_with_a_reason(admin_client, bus, scheduled):
+    assert "scheduled, due in 2" in text(admin_client.get(OUTBOX))
+    asked = choose(admin_client, "cancel", [scheduled], OUTBOX)
+    assert "This field is required." in text(confirm(admin_client, asked))
+
+    done = confirm(admin_client, asked, reason="It was a test.")
+
+    assert "1 is cancelled." in text(done)
+    assert OutboxEvent.objects.get().state == "cancelled"
+    entry = AuditEntry.objects.get()
+    assert (entry.verb, entry.why, entry.count) == ("cancel", "It was a test.", 1)
+
+
+def test_a_retry_and_what_is_due_already_are_not_taken_back(admin_client, scheduled):
+    retry = OutboxEvent.objects.create(
+        state="scheduled", queue="q", type="a.b", body=b"", message_id="1", due_at=timezone.now()
+    )
+    asked = choose(admin_client, "cancel", [scheduled, retry], OUTBOX)
+    OutboxEvent.objects.filter(pk=scheduled.pk).update(state="ready")
+
+    done = confirm(admin_client, asked, reason="A mistake.")
+
+    assert "0 are cancelled, 2 could not be taken back any more." in text(done)
+    assert not AuditEntry.objects.exists()
+
+
+def test_cancelling_takes_a_right_of_its_own(scheduled):
+    form = {"selection": f"{scheduled.pk}_scheduled", "reason": "so"}
+    viewer = user_with("view_outboxevent", "publish_again_outboxevent")
+    canceller = user_with("view_outboxevent", "view_worker", "cancel_outboxevent")
+
+    assert viewer.post(f"{OUTBOX}cancel/", form).status_code == 403
+    assert canceller.post(f"{OUTBOX}cancel/", form).status_code == 302
+    assert OutboxEvent.objects.get().state == "cancelled"
+
+
+# Many rows.
+
+
+def test_a_list_counts_no_further_than_it_can_be_paged(admin_client, bus, monkeypatch):
+    monkeypatch.setattr(paging, "MOST", 2)
+    for _ in range(3):
+        publish("nobody.asked", {})
+
+    with CaptureQueriesContext(connection) as captured:
+        shown = text(admin_client.get(OUTBOX))
+
+    assert "Only the first 2 are listed; filter or search for the others." in shown
+    counts = [each["sql"] for each in captured if "COUNT(" in each["sql"]]
+    assert counts
+    assert all("LIMIT 3" in sql for sql in counts)
+
+
+def test_filters_offer_the_values_of_the_latest_rows(admin_client, bus, monkeypatch):
+    monkeypatch.setattr(ValuesFilter, "latest", 1)
+    publish("an.old.one", {})
+    publish("a.new.one", {})
+
+    assert "type=an.old.one" not in admin_client.get(OUTBOX).content.decode()
+    assert "type=a.new.one" in admin_client.get(OUTBOX).content.decode()
+    assert "1 outbox event" in text(admin_client.get(f"{OUTBOX}?type=an.old.one"))
 
 
 # Confirming.

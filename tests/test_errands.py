@@ -25,7 +25,10 @@ ALL = ("view_queue", "view_deadletter", "redrive_deadletter")
 
 @pytest.fixture
 def worker() -> Worker:
-    return Worker.objects.create(kind="consumer", service=conf.service, host="a", pid=1)
+    queues = ["q", conf.queue("billing")]
+    return Worker.objects.create(
+        kind="consumer", service=conf.service, host="a", pid=1, queues=queues
+    )
 
 
 @pytest.fixture
@@ -63,7 +66,7 @@ def page(client: Client, queue: Queue) -> str:
 
 def test_of_two_workers_one_takes_the_errand(worker):
     errand = ask("peek", "q", limit=1, by="ada")
-    other = Worker.objects.create(kind="relay", service=conf.service, host="b", pid=2)
+    other = Worker.objects.create(kind="both", service=conf.service, host="b", pid=2, queues=["q"])
 
     taken = [Errand.objects.take(each) for each in (worker, other)]
 
@@ -71,10 +74,11 @@ def test_of_two_workers_one_takes_the_errand(worker):
     assert Errand.objects.get().worker_id == worker.pk
 
 
-def test_a_worker_of_another_service_does_not_take_it():
+def test_a_worker_of_another_service_or_queue_does_not_take_it():
     ask("peek", "q", limit=1, by="ada")
 
-    assert Errand.objects.take(Worker(service="another")) is None
+    assert Errand.objects.take(Worker(service="another", queues=["q"])) is None
+    assert Errand.objects.take(Worker(service=conf.service, queues=["r"])) is None
 
 
 def test_an_errand_whose_worker_died_fails_and_is_not_done_again(worker):
@@ -177,7 +181,7 @@ def test_a_closed_button_says_why_and_a_hand_made_post_gets_403(
 
 
 def test_nothing_can_be_asked_for_where_no_worker_runs(admin_client, queue):
-    assert "No worker runs that could do it." in page(admin_client, queue)
+    assert "No consumer of this queue runs that could do it." in page(admin_client, queue)
     assert admin_client.post(url(queue, "peek"), {"limit": 1}).status_code == 403
 
 

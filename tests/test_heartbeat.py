@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 from django.utils import timezone
@@ -181,11 +182,13 @@ def test_the_oldest_worker_without_an_outage_looks_at_the_queues():
     now = timezone.now()
     ailing, first, second = worker(outage="connection"), worker(), worker()
     dead = worker(seen_at=now - SILENCE * 2)
-    stranger = worker(service="another")
-    for each in (stranger, dead, ailing, first, second):
+    stranger, relay = worker(service="another"), worker(kind=Worker.Kind.RELAY, id=UUID(int=1))
+    for each in (relay, stranger, dead, ailing, first, second):
         each.save(force_insert=True)
 
-    deciders = [each for each in (ailing, first, second) if Worker.objects.is_first(each, now)]
+    deciders = [
+        each for each in (relay, ailing, first, second) if Worker.objects.is_first(each, now)
+    ]
 
     assert deciders == [first]
     assert Worker.objects.is_first(stranger, now)

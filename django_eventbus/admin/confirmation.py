@@ -18,6 +18,7 @@ from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.functional import Promise
+from django.utils.translation import gettext as _
 
 from django_eventbus.admin.read_only import ReadOnlyAdmin
 from django_eventbus.admin.selections import Selection, preview_of
@@ -163,10 +164,19 @@ class ConfirmingAdmin(ReadOnlyAdmin):
 
     def _tools(self, request: HttpRequest, row: Any) -> list[dict[str, Any]]:
         return [
-            {"name": verb.button, "url": self._url(request, verb.name, row)}
+            {
+                "name": verb.button,
+                "url": self._url(request, verb.name, row),
+                "why_not": "" if self.may(verb, request) else self._why_not(verb),
+            }
             for verb in self.verbs
-            if self.may(verb, request) and row.state in verb.states
+            if row.state in verb.states
         ]
+
+    def _why_not(self, verb: Verb) -> str:
+        """Say why the button of *verb* is closed."""
+        needed = f"{self.opts.app_label}.{verb.name}_{self.opts.model_name}"
+        return _("You need the permission %(name)s.") % {"name": needed}
 
     def _require(self, verb: Verb, request: HttpRequest) -> None:
         if not self.may(verb, request):

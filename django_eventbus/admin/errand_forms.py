@@ -62,4 +62,6 @@ def why_not(kind: str, request: HttpRequest, queue: Queue, live: Sequence[Worker
         return _("There is no DLQ here: dead letters are in the database.")
     if kind == Errand.Kind.REDRIVE and queue.is_collected:
         return _("Consumers turn what lies there into dead letters: re-drive those.")
-    return "" if live else _("No worker runs that could do it.")
+    # Not by a relay, which may lack the right to look at queues.
+    can = any(queue.name in each.queues for each in live)
+    return "" if can else _("No consumer of this queue runs that could do it.")

@@ -23,6 +23,8 @@ class InboxRecordAdmin(ReadOnlyAdmin):
     """Inbox records, newest first."""
 
     ordering = ("-id",)
+    # Not by any column: the table may hold millions of rows.
+    sortable_by = ()
     list_display = ("type", "subscription", "state", "tried", "settled", "what_failed")
     list_filter = ("state", TypeFilter, QueueFilter, SubscriptionFilter, "settled_at")
     search_fields = ("message_id__startswith", "type__startswith", "error__icontains")
@@ -44,7 +46,7 @@ class InboxRecordAdmin(ReadOnlyAdmin):
             return gettext("attempt %(attempt)d of round %(round)d") % words
         return gettext("attempt %(attempt)d") % words
 
-    @admin.display(description=_("settled"), ordering="settled_at")
+    @admin.display(description=_("settled"))
     def settled(self, record: InboxRecord) -> str:
         return ago(record.settled_at)
 

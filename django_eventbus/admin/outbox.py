@@ -5,59 +5,30 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
+from django.db import router, transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.utils.timesince import timeuntil
+from django.utils.timesince import timesince, timeuntil
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import gettext_lazy
 
+from django_eventbus import audit
 from django_eventbus.admin.carried_messages import MESSAGE_FIELDS, CarriedMessageAdmin
 from django_eventbus.admin.confirmation import Verb
 from django_eventbus.admin.excerpts import short
+from django_eventbus.admin.outbox_verbs import CANCEL, PUBLISH_AGAIN
 from django_eventbus.admin.read_only import QueueFilter, SubscriptionFilter, TypeFilter, ago
+from django_eventbus.admin.selections import Selection
 from django_eventbus.models import OutboxEvent
-
-
-class PublishAgain(Verb):
-    """Give unroutable and failed rows another chance."""
-
-    name = "publish_again"
-    title = gettext_lazy("Publish outbox events again")
-    question = gettext_lazy("The relay sends each again, as it stands.")
-    button = gettext_lazy("Publish again")
-    states = (OutboxEvent.State.UNROUTABLE, OutboxEvent.State.FAILED)
-    stamp = "state"
-    grouped_by = ("state", "type", "routing_key")
-
-    def do(self, row: OutboxEvent, *, by: str, reason: str, using: str) -> bool:
-        return OutboxEvent.objects.using(using).filter(pk=row.pk).publish_again() == 1
-
-    def record(self, row: OutboxEvent, reason: str) -> str:
-        return _("Published again. It was %(state)s: %(error)s") % {
-            "state": row.get_state_display(),
-            "error": row.error,
-        }
-
-    def forecast(self, count: int) -> str:
-        return ngettext("%d will be sent again", "%d will be sent again", count) % count
-
-    def summary(self, done: int, left: int) -> str:
-        moved = ngettext("%d is sent again", "%d are sent again", done) % done
-        if not left:
-            return f"{moved}."
-        words = ngettext("%d was no longer unsent", "%d were no longer unsent", left) % left
-        return f"{moved}, {words}."
-
-
-PUBLISH_AGAIN = PublishAgain()
 
 
 @admin.register(OutboxEvent)
 class OutboxEventAdmin(CarriedMessageAdmin):
     """Outbox events, newest first."""
 
-    verbs = (PUBLISH_AGAIN,)
-    actions = ("publish_again",)
+    verbs = (PUBLISH_AGAIN, CANCEL)
+    actions = ("publish_again", "cancel")
+    sortable_by = ("created",)
     ordering = ("-id",)
     list_display = ("type", "outlook", "addressed_to", "key", "created", "what_failed")
     list_filter = ("state", TypeFilter, QueueFilter, SubscriptionFilter, "created_at")
@@ -78,21 +49,49 @@ class OutboxEventAdmin(CarriedMessageAdmin):
     def publish_again(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse:
         return self.ask(PUBLISH_AGAIN, request, queryset)
 
-    def has_publish_again_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("eventbus.change_outboxevent")
+    @admin.action(permissions=["cancel"], description=CANCEL.title)
+    def cancel(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse:
+        return self.ask(CANCEL, request, queryset)
 
-    @admin.display(description=gettext_lazy("state"), ordering="state")
+    def has_publish_again_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("eventbus.publish_again_outboxevent")
+
+    def has_cancel_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("eventbus.cancel_outboxevent")
+
+    def _do(self, verb: Verb, request: HttpRequest, selection: Selection, reason: str) -> int:
+        using = router.db_for_write(OutboxEvent)
+        # One transaction: what is done is audited, or not done.
+        with transaction.atomic(using=using):
+            done = super()._do(verb, request, selection, reason)
+            if done:
+                by, ids = request.user.get_username(), ",".join(map(str, selection.ids))
+                audit.record(
+                    verb.name.replace("_", " "),
+                    by=by,
+                    why=reason,
+                    selection=f"outbox={ids}",
+                    count=done,
+                    using=using,
+                )
+        return done
+
+    @admin.display(description=gettext_lazy("state"))
     def outlook(self, row: OutboxEvent) -> str:
         state = row.get_state_display()
-        if row.state != OutboxEvent.State.SCHEDULED or row.due_at is None:
-            return state
-        return _("%(state)s, due in %(time)s") % {"state": state, "time": timeuntil(row.due_at)}
+        if row.state == OutboxEvent.State.READY:
+            age = timesince(row.due_at or row.created_at)
+            return _("%(state)s for %(time)s") % {"state": state, "time": age}
+        if row.state == OutboxEvent.State.SCHEDULED and row.due_at:
+            time = timeuntil(row.due_at)
+            return _("%(state)s, due in %(time)s") % {"state": state, "time": time}
+        return str(state)
 
     @admin.display(description=gettext_lazy("addressed to"))
     def addressed_to(self, row: OutboxEvent) -> str:
         return row.subscription or row.queue
 
-    @admin.display(description=gettext_lazy("created"), ordering="created_at")
+    @admin.display(description=gettext_lazy("created"), ordering="id")
     def created(self, row: OutboxEvent) -> str:
         return ago(row.created_at)
 

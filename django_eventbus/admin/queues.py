@@ -14,10 +14,11 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_eventbus.admin.dashboard import listed
+from django_eventbus.admin.dashboard import listed, url
 from django_eventbus.admin.errand_forms import FORMS, ErrandForm, why_not
 from django_eventbus.admin.read_only import PlainReadOnlyAdmin, ago
 from django_eventbus.durations import label, seconds
@@ -124,8 +125,15 @@ class QueueAdmin(PlainReadOnlyAdmin):
             "figures": next(each for each in status.queues if each.name == name),
             "tiers": tiers_of(queue),
             "consumers": [each for each in status.live if name in each.queues],
-            "subscriptions": [(each, policy_of(each)) for each in registry.on_queue(name)],
-            "dead_letters": listed(request, "deadletter", queue=name),
+            "subscriptions": [
+                (
+                    each,
+                    policy_of(each),
+                    listed(request, "inboxrecord", subscription=each.record_name),
+                )
+                for each in registry.on_queue(name)
+            ],
+            "dead_letters": dead_letters_of(request, name),
             "offers": [
                 {
                     "kind": kind,
@@ -142,6 +150,12 @@ class QueueAdmin(PlainReadOnlyAdmin):
 
     def _url(self, name: str) -> str:
         return reverse("admin:eventbus_queue_change", args=[quote(name)])
+
+
+def dead_letters_of(request: HttpRequest, name: str) -> str:
+    """Return the list of the dead letters of a queue."""
+    address = url(request, "deadletter_list")
+    return f"{address}?{urlencode({'queue': name})}" if address else ""
 
 
 def tiers_of(queue: Queue) -> list[tuple[str, int | None]]:

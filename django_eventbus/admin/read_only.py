@@ -15,6 +15,7 @@ from django.utils.timesince import timesince
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from django_eventbus.admin.paging import CappedPaginator
 from django_eventbus.admin.related import attempts_of, elsewhere
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class PlainReadOnlyAdmin(_ModelAdmin):
 
     show_full_result_count = False
     list_per_page = 50
+    paginator = CappedPaginator
 
     class Media:
         css = {"all": ["eventbus/admin.css"]}
@@ -61,15 +63,19 @@ class ReadOnlyAdmin(PlainReadOnlyAdmin):
 
 
 class ValuesFilter(admin.SimpleListFilter):
-    """A filter by the values that a column holds, of which it lists the first."""
+    """A filter by the values that a column holds in the latest rows, of which it lists some."""
 
     limit = 30
+    #: The rows that are looked at: a look at all of them would take seconds.
+    latest = 10_000
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         column = self.parameter_name
-        rows = model_admin.get_queryset(request).order_by(column)
-        values = rows.values_list(column, flat=True).distinct()[: self.limit]
-        return [(value, value or _("none")) for value in values]
+        rows = model_admin.get_queryset(request).order_by("-pk")
+        found = set(rows.values_list(column, flat=True)[: self.latest])
+        if self.value() is not None:
+            found.add(self.value())
+        return [(value, value or _("none")) for value in sorted(found)[: self.limit]]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         value = self.value()

@@ -20,7 +20,6 @@ from django_eventbus.measuring import Gauge
 from django_eventbus.models import OutboxEvent, Worker
 from django_eventbus.outages import OutageWatch, proven
 from django_eventbus.sidelines import Sideline
-from django_eventbus.subscriptions import registry
 from django_eventbus.transports.contract import Transport
 from django_eventbus.workers import Crew, declare, queue_specs
 
@@ -96,7 +95,7 @@ class WorkerCommand(BaseCommand, ABC):
 
     def _errands(self, worker: Worker) -> AbstractContextManager[None]:
         """Do errands meanwhile, where there is a broker to do them on."""
-        if not any(map(self.transport.dead_letter_queue, registry.queues())):
+        if not any(map(self.transport.dead_letter_queue, worker.queues)):
             return nullcontext()
         runner = errands.ErrandRunner(self.transport, worker, self.crew.stop)
         return Sideline("errands", runner.look, every=errands.LOOK_EVERY).running()

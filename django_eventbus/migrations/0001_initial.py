@@ -267,6 +267,7 @@ class Migration(migrations.Migration):
             options={
                 'verbose_name': 'outbox event',
                 'verbose_name_plural': 'outbox events',
+                'permissions': (('publish_again_outboxevent', 'Can publish outbox events again'), ('cancel_outboxevent', 'Can cancel scheduled outbox events')),
                 'indexes': [models.Index(fields=['message_id'], name='eventbus_outbox_message', opclasses=['varchar_pattern_ops']), models.Index(condition=models.Q(('causation_id', ''), _negated=True), fields=['causation_id'], name='eventbus_outbox_caused'), models.Index(condition=models.Q(('state', 'ready')), fields=['shard', 'id'], name='eventbus_outbox_ready'), models.Index(condition=models.Q(('state', 'scheduled')), fields=['due_at'], name='eventbus_outbox_due'), models.Index(condition=models.Q(('state__in', ['unroutable', 'failed'])), fields=['state', 'id'], name='eventbus_outbox_stuck')],
             },
         ),

@@ -21,8 +21,10 @@ class ErrandQuerySet(models.QuerySet["Errand"]):
     """Taking errands, and giving up those that nobody does any more."""
 
     def take(self, worker: Worker) -> Errand | None:
-        """Take the errand of the worker's service that was asked first, if there is one."""
-        asked = self.filter(state=Errand.State.ASKED, service=worker.service)
+        """Take the errand about one of the worker's queues that was asked first, if any."""
+        asked = self.filter(
+            state=Errand.State.ASKED, service=worker.service, queue__in=worker.queues
+        )
         errand = asked.order_by("id").first()
         if errand is None:
             return None

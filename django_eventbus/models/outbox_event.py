@@ -128,6 +128,10 @@ class OutboxEvent(CarriedMessage):
     class Meta:
         verbose_name = _("outbox event")
         verbose_name_plural = _("outbox events")
+        permissions = (
+            ("publish_again_outboxevent", "Can publish outbox events again"),
+            ("cancel_outboxevent", "Can cancel scheduled outbox events"),
+        )
         # Every mark writes to each index that the row is in: few, and partial where they can be.
         indexes = (
             message_index("eventbus_outbox_message"),

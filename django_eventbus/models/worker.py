@@ -26,7 +26,8 @@ class WorkerQuerySet(models.QuerySet["Worker"]):
         """Whether *worker* is the one of its service that does what one process is enough for."""
         peers = self.live(now).filter(service=worker.service)
         # Those without an outage come first: one that waits for a server cannot look at it.
-        first = peers.order_by("outage", "id").values_list("pk", flat=True).first()
+        # Then those that consume, by their kind: a relay may lack the right to look at queues.
+        first = peers.order_by("outage", "kind", "id").values_list("pk", flat=True).first()
         return first in (None, worker.pk)
 
 

@@ -31,9 +31,9 @@ def shop(shop):
     return shop
 
 
-def run_errands() -> None:
+def run_errands(shop) -> None:
     transport = transports.connect(conf.broker_url)
-    worker = this_process("consumer", [])
+    worker = this_process("consumer", [shop.queue])
     worker.save(force_insert=True)
     ErrandRunner(transport, worker, threading.Event()).look()
 
@@ -42,7 +42,7 @@ def test_a_peek_shows_what_lies_there_and_leaves_it(shop):
     ids = [shop.put(to=shop.dlq, headers=ACT) for _ in range(3)]
     ask("peek", shop.queue, limit=2, by="ada")
 
-    run_errands()
+    run_errands(shop)
 
     errand = Errand.objects.get()
     assert (errand.state, errand.error) == ("done", "")
@@ -55,7 +55,7 @@ def test_a_redrive_moves_no_more_than_its_limit_and_says_what_came_of_it(shop):
         shop.put(to=shop.dlq, headers=ACT)
     ask("redrive", shop.queue, limit=2, by="ada", reason="mended")
 
-    run_errands()
+    run_errands(shop)
 
     assert Errand.objects.get().result == {"moved": 2, "left": {}}
     assert eventually(lambda: shop.amqp.count(shop.dlq) == 1)
@@ -85,7 +85,7 @@ def test_a_kill_after_the_work_leaves_an_errand_that_is_given_up(shop, manage):
     assert killed.wait() == KILLED
     assert Errand.objects.get().state == "running"
     Errand.objects.update(taken_at="2026-01-01T00:00Z")
-    run_errands()
+    run_errands(shop)
     assert Errand.objects.get().state == "failed"
     assert eventually(lambda: shop.amqp.count(shop.dlq) == 0)
 
