@@ -138,7 +138,7 @@ class QueueAdmin(PlainReadOnlyAdmin):
                 {
                     "kind": kind,
                     "label": Errand.Kind(kind).label,
-                    "url": reverse(f"admin:eventbus_queue_{kind}", args=[quote(name)]),
+                    "url": self._url(name, kind),
                     "form": forms.get(kind) or FORMS[kind](auto_id=f"{kind}-%s"),
                     "why_not": why_not(kind, request, queue, status.live),
                 }
@@ -148,8 +148,9 @@ class QueueAdmin(PlainReadOnlyAdmin):
             "is_awaited": any(each.is_open for each in found),
         }
 
-    def _url(self, name: str) -> str:
-        return reverse("admin:eventbus_queue_change", args=[quote(name)])
+    def _url(self, name: str, verb: str = "change") -> str:
+        view, site = f"admin:eventbus_queue_{verb}", self.admin_site.name
+        return reverse(view, args=[quote(name)], current_app=site)
 
 
 def dead_letters_of(request: HttpRequest, name: str) -> str:

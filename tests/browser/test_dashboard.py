@@ -18,6 +18,7 @@ from django_eventbus.models import (
     Throughput,
     Worker,
 )
+from tests.browser.accessibility import serious_problems
 
 # Pages look the same on every database, and a browser takes its time.
 pytestmark = pytest.mark.sqlite
@@ -194,3 +195,23 @@ def test_a_closed_button_tells_its_reason(page, busy):
     button = page.get_by_role("button", name="Re-drive from the DLQ")
     assert button.is_disabled()
     assert "re-drive those" in button.get_attribute("title")
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light")])
+def test_every_page_of_the_dashboard_is_fit_for_everybody(
+    page_for, admin_client, busy, width, scheme
+):
+    # axe-core itself makes styles, which the policy refuses.
+    page = page_for(admin_client, bypass_csp=True)
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 844})
+    answer(Errand.objects.create(kind="peek", queue=busy, limit=10, asked_by="ada"))
+
+    problems = []
+    for path in (DASHBOARD, queue_page(busy)):
+        page.goto(path)
+        problems += [(path, each) for each in serious_problems(page)]
+        if width_of(page) > width:
+            problems.append((path, "is wider than the screen"))
+
+    assert problems == []
