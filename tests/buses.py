@@ -166,6 +166,7 @@ def nano_service(hands: Hands) -> None:
     hands.queue(
         queue,
         ("easyweek.bus", "invoice.*"),
+        ("easyweek.bus", "system.ping.1"),
         (queue, "#"),
         dead_letter_exchange=f"{queue}.failed",
     )
@@ -193,6 +194,8 @@ class Layout:
     queue: str = ""
     #: How many of our retries the bystander gets to see.
     leaks: bool = False
+    #: What a stranger sends.
+    body: bytes = b"{}"
     #: What the event is as a command.
     command: str = ""
 
@@ -256,6 +259,7 @@ LAYOUTS = {
         "invoice.paid",
         "easyweek.bus",
         "easyweek.notification-service",
+        body=b'{"meta":{},"payload":{},"status":{},"system":{}}',
     ),
 }
 

@@ -101,7 +101,7 @@ def test_a_bus_laid_out_by_others_is_joined_without_a_right_to_touch_it(
     with member(**settings) as joined:
         ours = layout.publish({"do": "fail once"})
         parked = layout.publish({"do": "fail"})
-        theirs = hands.publish(layout.exchange, layout.event)
+        theirs = hands.send(layout.exchange, layout.event, layout.body)
         joined.work_until(lambda: DeadLetter.objects.exists() and len(effects()) == 2)
         tries = settings.get("TRIES") or len(settings["RETRY_DELAYS"]) + 1
 

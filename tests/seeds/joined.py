@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 from typing import Any
+
+from django.utils import timezone
 
 from django_eventbus import subscribe, transports
 from django_eventbus.conf import conf
@@ -12,9 +15,9 @@ from django_eventbus.messages import Message, uuid7
 from django_eventbus.models import Attempt, Binding, DeadLetter, InboxRecord, QueuedMessage
 from django_eventbus.relay import Relay
 from django_eventbus.subscriptions import registry
+from django_eventbus.testing.playing import make_due
 from django_eventbus.transports.contract import Outgoing, ToExchange
 from django_eventbus.workers import queue_specs
-from tests.bus import Bus
 from tests.buses import Layout, recipe
 from tests.helpers import eventually
 from tests.shop.models import Effect
@@ -35,6 +38,19 @@ class Crash:
         if self.point and name == f"eventbus.{self.point}":
             self.point = ""
             raise Died(name)
+
+
+class Doomed:
+    """A delivery whose consumer dies when everything is done but the ack."""
+
+    def __init__(self, delivery: Any) -> None:
+        self._delivery = delivery
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._delivery, name)
+
+    def ack(self) -> None:
+        raise Died("before the ack")
 
 
 #: An audit hook stays for the life of the process, so there is one.
@@ -99,6 +115,17 @@ class Joined:
         else:
             raise AssertionError(f"nothing came by {point}")
 
+    def die_before_ack(self) -> None:
+        """Receive one message, do all that is to be done, and be killed."""
+        self.restart()
+        self.relayer.relay_once()
+        self.subscriber = self.transport.subscriber(registry.queues(), 1)
+        delivery = eventually(lambda: self.subscriber.receive(0.05))
+        try:
+            self.consumer.consume(Doomed(delivery))
+        except Died:
+            self.restart()
+
     def restart(self) -> None:
         if self.subscriber:
             self.subscriber.close()
@@ -107,6 +134,13 @@ class Joined:
     def close(self) -> None:
         self.restart()
         self.relayer.close()
+
+    def seen_by(self, queue: str) -> list[tuple[str, int]]:
+        """Take everything out of *queue*: ids, each with its number of retries."""
+        return [
+            (each.message_id, (each.headers or {}).get("x-retry-count", 0))
+            for each, _ in self.taken(queue)
+        ]
 
     @property
     def attempts(self) -> int:
@@ -136,7 +170,9 @@ class OnDatabase(Joined):
         Binding.objects.bind(layout.exchange, layout.bystander, ["#"])
 
     def work(self) -> None:
-        Bus.pass_time(self)  # type: ignore[arg-type]
+        now = timezone.now()
+        QueuedMessage.objects.filter(available_at__gt=now).update(available_at=now)
+        make_due("default")
         super().work()
 
     def put(self, event_type: str, payload: bytes = b"{}", **changes: Any) -> str:
@@ -150,11 +186,19 @@ class OnDatabase(Joined):
     def depth(self, queue: str) -> int:
         return QueuedMessage.objects.filter(queue=queue).count()
 
-    def seen_by(self, queue: str) -> list[tuple[str, int]]:
-        """Take everything out of *queue*: ids, each with its number of retries."""
-        rows = list(QueuedMessage.objects.filter(queue=queue))
+    def taken(self, queue: str) -> list[tuple[Any, bytes]]:
+        """Take everything out of *queue*: properties, as a broker names them, and bodies."""
+        rows = list(QueuedMessage.objects.filter(queue=queue).order_by("id"))
         QueuedMessage.objects.filter(queue=queue).delete()
-        return [(row.message_id, row.message().number("x-retry-count")) for row in rows]
+        return [
+            (
+                SimpleNamespace(
+                    message_id=row.message_id, type=row.type, app_id=row.source, headers=row.headers
+                ),
+                bytes(row.body),
+            )
+            for row in rows
+        ]
 
 
 class OnRabbitmq(Joined):
@@ -179,9 +223,3 @@ class OnRabbitmq(Joined):
     def taken(self, queue: str) -> list[tuple[Any, bytes]]:
         """Take everything out of *queue*: properties and bodies."""
         return list(self.hands.taken(queue))
-
-    def seen_by(self, queue: str) -> list[tuple[str, int]]:
-        return [
-            (each.message_id, (each.headers or {}).get("x-retry-count", 0))
-            for each, _ in self.taken(queue)
-        ]

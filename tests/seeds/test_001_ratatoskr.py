@@ -159,7 +159,7 @@ def test_a_crash_after_processing_but_before_ack_is_absorbed(joined):
     joined.subscribe(leave_effect)
     event = joined.put("order.placed")
 
-    joined.die_at("consumer.copied")
+    joined.die_before_ack()
     assert joined.effects == [event]
     joined.work_until(lambda: joined.depth(QUEUE) == 0)
 

@@ -10,7 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from django_eventbus import handle_command, publish, send_command
-from django_eventbus.models import Attempt, InboxRecord
+from django_eventbus.models import Attempt, InboxRecord, OutboxEvent
 from django_eventbus.workers import queue_specs
 from tests.buses import LAYOUTS
 from tests.helpers import eventually
@@ -76,6 +76,21 @@ def test_commands_and_events_have_an_exchange_each(joined):
     assert bound <= {each for spec in queue_specs() for each in spec.bindings}
     assert sorted(joined.effects) == sorted([*commands, event])
     assert joined.seen_by("q.audit") == [(event, 0)]
+
+
+@pytest.mark.parametrize("command", ["upload.start", "file.reprocess.v1"])
+def test_commands_reach_the_one_queue_that_is_bound_for_them(joined, command):
+    for pattern in ("upload.#", "file.reprocess.*"):
+        handle_command(pattern, queue="upload.commands", name=pattern)(leave_effect)
+    joined.transport.declare(queue_specs())
+
+    sent = str(send_command(command, {}))
+    joined.settle()
+
+    assert joined.effects == [sent]
+    assert OutboxEvent.objects.get().exchange == "domain.commands"
+    assert OutboxEvent.objects.get().routing_key == f"commands.{command}"
+    assert joined.seen_by("q.audit") == []
 
 
 def test_retry_of_one_consumer_does_not_republish_to_the_main_exchange(joined):
