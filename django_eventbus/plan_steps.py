@@ -129,7 +129,7 @@ def _redrive(plan: RedrivePlan, rows: list[PlannedRedrive], now: datetime, using
         key = row.dead_letter_id
         if key in departed.sent:
             row.state, row.sent_as, row.sent_at = Planned.SENT, departed.sent[key], now
-        else:
+        elif key in departed.reasons:
             row.state, row.why, row.settled_at = Planned.SKIPPED, departed.reasons[key][:255], now
     names = ["state", "why", "settled_at", "sent_as", "sent_at"]
     PlannedRedrive.objects.using(using).bulk_update(rows, names)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 
-from django.db import transaction
-from django.db.models import Exists, F, OuterRef
+from django.db import connections, transaction
+from django.db.models import Exists, F, OuterRef, QuerySet
 from django.utils import timezone
 
 from django_eventbus import audit
@@ -80,11 +80,9 @@ class Departed:
 
 def redrive_together(expected: Mapping[int, int], *, plan: RedrivePlan, using: str) -> Departed:
     """Re-drive those that are still in their *expected* rounds. In a transaction only."""
-    found = DeadLetter.objects.using(using).filter(pk__in=list(expected))
-    # In one order: two plans over the same dead letters would wait for each other for ever.
-    letters = list(found.select_for_update().order_by("pk"))
-    gone = expected.keys() - {letter.pk for letter in letters}
-    departed = Departed(reasons=dict.fromkeys(gone, "its dead letter was pruned"))
+    found = DeadLetter.objects.using(using).filter(pk__in=list(expected)).order_by("pk")
+    letters = list(_without_waiting(found))
+    departed = Departed(reasons=_reasons_of_missing(expected, found, letters))
     departures = []
     for letter in letters:
         if why := _why_not(letter, expected[letter.pk]):
@@ -97,6 +95,30 @@ def redrive_together(expected: Mapping[int, int], *, plan: RedrivePlan, using: s
     send_back(departures, by=plan.created_by, using=using, tries=plan.tries)
     departed.sent.update((each.letter.pk, each.edited_id) for each in departures)
     return departed
+
+
+def _without_waiting(letters: QuerySet[DeadLetter]) -> QuerySet[DeadLetter]:
+    """Lock those of *letters* that nobody else has locked."""
+    # A handler holds its dead letter for as long as it runs. The relay, which carries plans
+    # out, must not wait for it: nothing else would be sent meanwhile.
+    can_skip = connections[letters.db].features.has_select_for_update_skip_locked
+    return letters.select_for_update(skip_locked=can_skip)
+
+
+def _reasons_of_missing(
+    expected: Mapping[int, int], found: QuerySet[DeadLetter], locked: list[DeadLetter]
+) -> dict[int, str]:
+    """Say why those that could not be locked will not go out; without a reason, they may later."""
+    missing = expected.keys() - {letter.pk for letter in locked}
+    if not missing:
+        return {}
+    others = {each.pk: each for each in found.filter(pk__in=missing)}
+    reasons = dict.fromkeys(missing - others.keys(), "its dead letter was pruned")
+    for key, letter in others.items():
+        # Known for good, though it is not locked: a round never comes again.
+        if letter.round != expected[key]:
+            reasons[key] = _why_not(letter, expected[key])
+    return reasons
 
 
 def _why_not(letter: DeadLetter, expected_round: int) -> str:
@@ -171,9 +193,11 @@ def give_up_waiting(using: str) -> int:
         # What replaces an edited one is answered under an id of its own.
         replaced_by="",
     )
-    return silent.update(
-        state=DeadLetter.State.UNKNOWN, note=f"Nothing was heard of it for {label(limit)}."
-    )
+    with transaction.atomic(using=using):
+        ids = list(_without_waiting(silent).values_list("pk", flat=True))
+        return silent.filter(pk__any_of=ids).update(
+            state=DeadLetter.State.UNKNOWN, note=f"Nothing was heard of it for {label(limit)}."
+        )
 
 
 def close_replaced(using: str) -> int:

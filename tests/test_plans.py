@@ -6,7 +6,7 @@ import threading
 from datetime import timedelta
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.utils import timezone
 
 from django_eventbus import plans
@@ -283,6 +283,33 @@ def test_any_number_of_workers_send_each_dead_letter_once(bus, fault):
 
     assert counts(plan) == {"sent": 20}
     assert OutboxEvent.objects.exclude(queue="").count() == 20
+
+
+@pytest.mark.postgres
+def test_a_plan_does_not_wait_for_a_dead_letter_that_a_handler_holds(bus, fault):
+    park(bus, 2)
+    plan = planned()
+    held = DeadLetter.objects.order_by("pk").first()
+    is_held, is_over = threading.Event(), threading.Event()
+
+    def hold():
+        with transaction.atomic():
+            DeadLetter.objects.select_for_update().get(pk=held.pk)
+            is_held.set()
+            is_over.wait(20)
+        connection.close()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert is_held.wait(10)
+    step_plans("default")
+    meanwhile = counts(plan)
+    is_over.set()
+    holder.join(10)
+    step_plans("default")
+
+    assert meanwhile == {"pending": 1, "sent": 1}
+    assert counts(plan) == {"sent": 2}
 
 
 def test_a_re_drive_that_nobody_answers_is_unanswered_in_the_plan_too(bus, fault):
