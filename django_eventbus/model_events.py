@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from django.core.exceptions import FieldDoesNotExist
 from django.db import connections, models, transaction
 from django.db.models.fields.files import FieldFile
-from django.db.models.signals import post_delete, post_init, post_save
+from django.db.models.signals import (
+    ModelSignal,
+    post_delete,
+    post_save,
+    pre_delete,
+    pre_save,
+)
 
 from django_eventbus.events import Event
 from django_eventbus.models import OutboxEvent
@@ -18,8 +24,8 @@ from django_eventbus.outbox import publish
 EventOf = type[Event] | str | None
 
 CREATED, UPDATED, DELETED = "created", "updated", "deleted"
-#: Where an instance keeps what its row held when it was last read or written.
-_LOADED = "_eventbus_loaded"
+#: Where an instance keeps, while it is saved, what its row held before, for each watch.
+_BEFORE = "_eventbus_before"
 
 
 def publish_model_events(  # noqa: PLR0913
@@ -63,35 +69,54 @@ class ModelEvents:
     once_per_transaction: bool
 
     def connect(self) -> None:
-        post_save.connect(self._on_saved, self.model, weak=False, dispatch_uid=id(self))
-        post_delete.connect(self._on_deleted, self.model, weak=False, dispatch_uid=id(self))
-        if self.only_changed:
-            post_init.connect(self._on_loaded, self.model, weak=False, dispatch_uid=id(self))
+        for signal, receiver in self._receivers():
+            signal.connect(receiver, self.model, weak=False, dispatch_uid=id(self))
 
     def disconnect(self) -> None:
-        for signal in (post_save, post_delete, post_init):
+        for signal, _ in self._receivers():
             signal.disconnect(sender=self.model, dispatch_uid=id(self))
 
-    def _on_loaded(self, instance: models.Model, **kwargs: Any) -> None:
-        setattr(instance, _LOADED, self._known(instance))
+    def _receivers(self) -> list[tuple[ModelSignal, Callable[..., None]]]:
+        receivers: list[tuple[ModelSignal, Callable[..., None]]] = [
+            (post_save, self._on_saved),
+            (pre_delete, self._before_deletion),
+            (post_delete, self._on_deleted),
+        ]
+        return [*receivers, (pre_save, self._before_saving)] if self.only_changed else receivers
+
+    def _before_saving(self, instance: models.Model, raw: bool, using: str, **kwargs: Any) -> None:
+        # Asked of the row: what the instance was loaded with may be outdated, or rolled back.
+        if not raw and instance.pk is not None:
+            instance.__dict__.setdefault(_BEFORE, {})[id(self)] = self._row(instance, using)
 
     def _on_saved(
-        self, instance: models.Model, created: bool, raw: bool, using: str, **kwargs: Any
+        self,
+        instance: models.Model,
+        created: bool,
+        raw: bool,
+        using: str,
+        update_fields: Collection[str] | None,
+        **kwargs: Any,
     ) -> None:
         if raw:
             # A fixture: its events were published when its data was made.
             return
-        values = self._values(instance, using)
-        changed = self._changed(instance, values, created)
-        if self.only_changed:
-            setattr(instance, _LOADED, dict(values))
+        before = instance.__dict__.get(_BEFORE, {}).pop(id(self), {})
+        values = self._values(instance, using, update_fields)
         if created:
             self._publish(CREATED, instance, values, using)
-        elif changed or not self.only_changed:
-            self._publish(UPDATED, instance, changed if self.only_changed else values, using)
+        elif not self.only_changed:
+            self._publish(UPDATED, instance, values, using)
+        elif changed := _changed(before, values):
+            self._publish(UPDATED, instance, changed, using)
+
+    def _before_deletion(self, instance: models.Model, using: str, **kwargs: Any) -> None:
+        # Afterwards there is no row to read them from.
+        if untold := [each.attname for each in self.fields if not _is_told(each, instance)]:
+            instance.refresh_from_db(using=using, fields=untold)
 
     def _on_deleted(self, instance: models.Model, using: str, **kwargs: Any) -> None:
-        self._publish(DELETED, instance, self._values(instance, using), using)
+        self._publish(DELETED, instance, self._known(instance), using)
 
     def _publish(
         self, kind: str, instance: models.Model, values: dict[str, Any], using: str
@@ -105,26 +130,40 @@ class ModelEvents:
         elif event := self.events[kind]:
             publish(*_publication(event, payload), key=instance.pk, using=using)
 
-    def _changed(
-        self, instance: models.Model, values: dict[str, Any], created: bool
+    def _values(
+        self, instance: models.Model, using: str, saved: Collection[str] | None
     ) -> dict[str, Any]:
-        before = {} if created else getattr(instance, _LOADED, {})
-        missing = object()
-        return {name: value for name, value in values.items() if before.get(name, missing) != value}
+        """Return what was saved, which is not always what the instance holds."""
+        is_told = all(_is_told(each, instance, saved) for each in self.fields)
+        return self._known(instance) if is_told else self._row(instance, using)
 
     def _known(self, instance: models.Model) -> dict[str, Any]:
-        deferred = instance.get_deferred_fields()
-        watched = (each for each in self.fields if each.attname not in deferred)
-        return {each.name: _plain(each.value_from_object(instance)) for each in watched}
+        # A 7 that was given as "7" is a 7 in its row.
+        values = ((each, each.value_from_object(instance)) for each in self.fields)
+        return {each.name: _plain(each.to_python(value)) for each, value in values}
 
-    def _values(self, instance: models.Model, using: str) -> dict[str, Any]:
-        values = self._known(instance)
-        if any(hasattr(value, "resolve_expression") for value in values.values()):
-            # Saved as F("stock") - 1: only the database knows the value.
-            names = [each.name for each in self.fields]
-            rows = self.model._base_manager.using(using).filter(pk=instance.pk)
-            values = {name: _plain(value) for name, value in (rows.values(*names).get()).items()}
-        return values
+    def _row(self, instance: models.Model, using: str) -> dict[str, Any]:
+        names = [each.name for each in self.fields]
+        rows = self.model._base_manager.using(using).filter(pk=instance.pk)
+        return next(iter(rows.values(*names)), {}) if names else {}
+
+
+def _is_told(
+    field: models.Field[Any, Any], instance: models.Model, saved: Collection[str] | None = None
+) -> bool:
+    """Whether an instance that was *saved*, at least in these fields, holds what its row does."""
+    if field.attname in instance.get_deferred_fields() or field.generated:
+        return False
+    # Saved as F("stock") - 1: only the database knows the value.
+    is_expression = hasattr(field.value_from_object(instance), "resolve_expression")
+    return not is_expression and (
+        saved is None or not {field.name, field.attname}.isdisjoint(saved)
+    )
+
+
+def _changed(before: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    missing = object()
+    return {name: value for name, value in values.items() if before.get(name, missing) != value}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

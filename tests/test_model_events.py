@@ -119,15 +119,117 @@ def test_only_the_changed_fields_are_published_on_request(watch):
     ]
 
 
-def test_a_field_that_was_not_loaded_counts_as_changed(watch):
+def test_a_field_that_was_not_loaded_is_compared_with_its_row(watch):
     watch(fields=["name", "stock"], only_changed=True)
     key = Product.objects.create(name="chair", stock=3).pk
 
     product = Product.objects.only("name").get(pk=key)
     product.stock = 9
     product.save()
+    product = Product.objects.only("name").get(pk=key)
+    product.name = "table"
+    product.save()
 
-    assert published()[-1] == ("updated", {"id": key, "stock": 9})
+    assert published()[1:] == [
+        ("updated", {"id": key, "stock": 9}),
+        ("updated", {"id": key, "name": "table"}),
+    ]
+
+
+def test_what_was_not_loaded_is_published_all_the_same(watch):
+    watch(fields=["name", "stock"])
+    key = Product.objects.create(name="chair", stock=3).pk
+
+    Product.objects.only("name").get(pk=key).save()
+    Product.objects.only("name").get(pk=key).delete()
+
+    assert published()[1:] == [
+        ("updated", {"id": key, "name": "chair", "stock": 3}),
+        ("deleted", {"id": key, "name": "chair", "stock": 3}),
+    ]
+
+
+@pytest.mark.parametrize("only_changed", [False, True])
+def test_a_change_that_was_not_saved_is_not_published(watch, only_changed):
+    watch(fields=["name", "stock"], only_changed=only_changed)
+    product = Product.objects.create(name="chair", stock=3)
+
+    product.name, product.stock = "table", 9
+    product.save(update_fields=["name"])
+    product.save(update_fields=["stock"])
+
+    first, second = [payload for _, payload in published()[1:]]
+    assert (first["name"], first.get("stock", 3)) == ("table", 3)
+    assert (second.get("name", "table"), second["stock"]) == ("table", 9)
+
+
+def test_a_change_is_published_by_the_save_that_is_not_rolled_back(watch):
+    watch(fields=["stock"], only_changed=True)
+    product = Product.objects.create(stock=3)
+    product.stock = 2
+
+    with transaction.atomic():
+        product.save()
+        transaction.set_rollback(True)
+    product.save()
+
+    assert published()[1:] == [("updated", {"id": product.pk, "stock": 2})]
+
+
+def test_what_somebody_else_wrote_meanwhile_is_no_reason_to_miss_a_change(watch):
+    watch(fields=["stock"], only_changed=True)
+    product = Product.objects.create(stock=3)
+    Product.objects.update(stock=5)
+
+    product.save()
+
+    assert published()[1:] == [("updated", {"id": product.pk, "stock": 3})]
+
+
+def test_a_change_inside_a_value_is_a_change(watch):
+    watch(fields=["details"], only_changed=True)
+    product = Product.objects.create(details={"sizes": [1]})
+
+    product.details["sizes"].append(2)
+    product.save()
+
+    assert published()[1:] == [("updated", {"id": product.pk, "details": {"sizes": [1, 2]}})]
+
+
+def test_two_watches_of_a_model_do_not_disturb_each_other(watch):
+    watch(fields=["name"], only_changed=True)
+    watch(fields=["stock"], only_changed=True)
+    product = Product.objects.create(name="chair", stock=3)
+
+    product.stock = 2
+    product.save()
+
+    assert published()[2:] == [("updated", {"id": product.pk, "stock": 2})]
+
+
+def test_a_number_that_was_given_as_text_is_published_as_a_number(watch):
+    watch(fields=["stock"], only_changed=True)
+    product = Product.objects.create(stock="3")
+
+    product.save()
+
+    assert published() == [("created", {"id": product.pk, "stock": 3})]
+
+
+class Rarity(Product):
+    """Saved as a model of its own, as Django has it: the parent sends no signals."""
+
+    class Meta:
+        app_label = "shop"
+        proxy = True
+
+
+def test_a_proxy_is_watched_by_its_own_name(watch):
+    watch()
+
+    Rarity.objects.create()
+
+    assert not published()
 
 
 def test_a_value_that_only_the_database_knows_is_read_from_it(watch):
@@ -139,6 +241,18 @@ def test_a_value_that_only_the_database_knows_is_read_from_it(watch):
     product.save()
 
     assert published()[-1] == ("updated", {"id": product.pk, "stock": 2, "maker": maker.pk})
+
+
+def test_such_a_value_is_published_when_its_row_is_deleted(watch):
+    watch(fields=["stock"])
+    product = Product.objects.create(stock=3)
+    key = product.pk
+
+    product.stock = F("stock") - 1
+    product.save()
+    product.delete()
+
+    assert published()[-1] == ("deleted", {"id": key, "stock": 2})
 
 
 def test_once_per_transaction_the_last_state_is_published(watch):

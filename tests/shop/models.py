@@ -30,3 +30,4 @@ class Product(models.Model):
     stock = models.IntegerField(default=0)
     note = models.TextField(blank=True, default="")
     maker = models.ForeignKey(Parent, null=True, on_delete=models.CASCADE)
+    details = models.JSONField(default=dict)
