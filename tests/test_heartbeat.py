@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from django_eventbus import publish, signals
 from django_eventbus.conf import conf
+from django_eventbus.consumer import Consumer
 from django_eventbus.exceptions import BrokerUnavailable
 from django_eventbus.heartbeat import Heartbeat, this_process
 from django_eventbus.measuring import Gauge
@@ -85,9 +86,9 @@ def test_counts_that_are_written_twice_are_counted_once():
     beat = Heartbeat(worker())
     with beat.tally.counting():
         for _ in range(3):
-            signals.event_handled.send_robust(None)
+            signals.event_handled.send_robust(Consumer)
         beat.beat()
-        signals.event_handled.send_robust(None)
+        signals.event_handled.send_robust(Consumer)
 
         beat.beat()
         beat.beat()
@@ -100,7 +101,7 @@ def test_nothing_is_counted_in_a_process_without_a_heartbeat():
     with beat.tally.counting():
         pass
 
-    signals.event_handled.send_robust(None)
+    signals.event_handled.send_robust(Consumer)
 
     assert beat.tally.minutes() == {}
 
@@ -136,7 +137,7 @@ def test_what_cannot_be_written_now_is_written_later(caplog):
     with beat.beating():
         eventually(Worker.objects.first)
         with table_away("eventbus_throughput"):
-            signals.event_handled.send_robust(None)
+            signals.event_handled.send_robust(Consumer)
             eventually(lambda: "The heartbeat is interrupted" in caplog.text)
 
         eventually(lambda: counted()["handled"] == 1)
