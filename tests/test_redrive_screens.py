@@ -136,6 +136,27 @@ def test_a_person_decides_about_a_group(admin_client, group, verb, status):
     assert AuditEntry.objects.get().by == "admin"
 
 
+def test_a_group_that_was_decided_about_is_out_of_the_way_until_it_comes_back(
+    admin_client, bus, group
+):
+    group.resolve("ada", "deployed")
+    quiet = admin_client.get(GROUPS)
+    publish("order.placed", {})
+    bus.drain()
+    back = admin_client.get(GROUPS)
+
+    assert (len(quiet.context["cards"]), len(quiet.context["quiet"])) == (0, 1)
+    assert "1 ignored or resolved" in text(quiet)
+    assert (len(back.context["cards"]), len(back.context["quiet"])) == (1, 0)
+    assert "came back" in text(back)
+
+
+def test_the_form_forgets_nothing_of_the_url(admin_client, group):
+    shown = admin_client.get(f"{LIST}?group={group.pk}&state=open").content.decode()
+
+    assert f'<input type="hidden" name="group" value="{group.pk}">' in shown
+
+
 @pytest.mark.parametrize("until", ["", "2001-01-01T00:00", "soon"])
 def test_ignoring_takes_a_time_to_come(admin_client, group, until):
     path = f"{GROUPS}groups/{group.pk}/"

@@ -149,7 +149,8 @@ def verb_view(verb: SelectionVerb, screen: ModelAdmin[Any], request: HttpRequest
         "form": form,
         "count": min(count, MOST_AT_ONCE),
         "is_too_much": count > MOST_AT_ONCE,
-        "groups": _groups(chosen),
+        # Of more than can be done at once they would be counted in vain, one by one.
+        "groups": _groups(chosen) if count <= MOST_AT_ONCE else [],
         "staying": _staying(letters_of(selection, using), verb.states),
         "why_not": refusal,
         "words": in_words(selection),

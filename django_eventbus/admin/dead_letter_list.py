@@ -29,7 +29,14 @@ def list_view(screen: ModelAdmin[Any], request: HttpRequest) -> HttpResponse:
     if query != request.GET.urlencode():
         return redirect(url_of(screen, "list", query=query))
     using = screen.get_queryset(request).db
-    context: dict[str, Any] = {"form": form_of(filters_in(request.GET)), "lines": []}
+    pairs = filters_in(request.GET)
+    context: dict[str, Any] = {
+        "form": form_of(pairs),
+        "filter_words": " ".join(f"{name}={text}" for name, text in pairs),
+        # What the form has no field for, and must not forget.
+        "kept": [pair for pair in pairs if pair[0] in ("group", "source", "id")],
+        "lines": [],
+    }
     try:
         selection = selection_in(request.GET, request.user)
         context |= _found(screen, request, seen_by(request.user, selection, using), using)

@@ -104,12 +104,19 @@ def _found(
 ) -> dict[str, Any]:
     found, total = groups(selection, using=using, limit=SIZE, offset=number * SIZE, span=SPAN)
     return {
-        "cards": [card_of(screen, group) for group in found],
+        "cards": [card_of(screen, group) for group in found if not _is_quiet(group)],
+        "quiet": [card_of(screen, group) for group in found if _is_quiet(group)],
         "total": total,
         "beside": _beside(screen, selection, using),
         "previous": number - 1 if number else None,
         "next": number + 1 if (number + 1) * SIZE < total else None,
     }
+
+
+def _is_quiet(group: Group) -> bool:
+    """Whether a person has said that nothing is to be done about it now, and it holds."""
+    quiet = (FailureGroup.Status.IGNORED, FailureGroup.Status.RESOLVED)
+    return group.status in quiet and not group.is_back
 
 
 def _beside(

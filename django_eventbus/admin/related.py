@@ -15,6 +15,7 @@ from django_eventbus.models import Attempt, DeadLetter, InboxRecord, OutboxEvent
 
 ROWS_LIMIT = 10
 ATTEMPTS_LIMIT = 20
+_CHANGELIST = ("changelist", "message_id__exact")
 
 
 def attempts_of(row: Any) -> list[Attempt]:
@@ -51,13 +52,13 @@ def _links(
 ) -> dict[str, Any]:
     opts = rows.model._meta
     name = f"admin:{opts.app_label}_{opts.model_name}"
-    everything = reverse(f"{name}_changelist", current_app=site.name)
+    # The screen of dead letters begins with groups; its list has filters of its own.
+    page, term = ("list", "message_id") if rows.model is DeadLetter else _CHANGELIST
+    everything = reverse(f"{name}_{page}", current_app=site.name)
     return {
         "name": opts.verbose_name_plural,
         "links": [_link(site, f"{name}_change", each) for each in found[:ROWS_LIMIT]],
-        "more": f"{everything}?{urlencode({'message_id__exact': message_id})}"
-        if len(found) > ROWS_LIMIT
-        else "",
+        "more": f"{everything}?{urlencode({term: message_id})}" if len(found) > ROWS_LIMIT else "",
     }
 
 

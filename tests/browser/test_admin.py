@@ -36,14 +36,24 @@ def charge(bus) -> Charge:
     return charge
 
 
-def test_every_page_fits_a_telephone(page, charge):
+def test_every_page_fits_a_telephone_and_shows_script_as_text(page, charge):
     page.set_viewport_size({"width": 390, "height": 844})
     letter = DeadLetter.objects.first()
 
-    for path in (f"{letter.pk}/change/", f"discard/?id={letter.pk}", "../auditentry/"):
+    for path in (
+        "",
+        f"groups/{letter.fingerprint}/",
+        "list/?state=open",
+        f"{letter.pk}/change/",
+        f"{letter.pk}/edit/",
+        f"dry-run/?error={SCRIPT}",
+        f"discard/?id={letter.pk}",
+        "../auditentry/",
+    ):
         page.goto(LIST + path)
         width = page.evaluate("document.documentElement.scrollWidth")
         assert width <= 390, path
+        assert page.locator("script:not([src])").count() == 0, path
 
 
 def test_discard_asks_again_until_it_has_a_reason(page, charge):
