@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from django_eventbus.outbox import cancel as cancel
     from django_eventbus.outbox import publish as publish
     from django_eventbus.outbox import publish_many as publish_many
-    from django_eventbus.subscriptions import subscribe as subscribe
+    from django_eventbus.subscribing import subscribe as subscribe
 
 _HOMES = {
     "Command": "events",
@@ -39,7 +39,7 @@ _HOMES = {
     "publish_many": "outbox",
     "publish_model_events": "model_events",
     "send_command": "commands",
-    "subscribe": "subscriptions",
+    "subscribe": "subscribing",
 }
 
 __all__ = sorted(_HOMES)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from django.db import transaction
 from msgspec.structs import replace
 
-from django_eventbus.consumer import Consumer, database_of, subscriptions_for
+from django_eventbus.consumer import Consumer, database_of
 from django_eventbus.dead_letters import Cause, park
 from django_eventbus.deaths import Death, as_it_was, death_of
 from django_eventbus.deliveries import ReadDelivery
@@ -18,7 +18,7 @@ from django_eventbus.models import DeadLetter, InboxRecord
 from django_eventbus.outages import proven
 from django_eventbus.outcomes import Duplicate, Park
 from django_eventbus.settlements import Settlement
-from django_eventbus.subscriptions import Subscription
+from django_eventbus.subscriptions import Subscription, registry
 from django_eventbus.transports.contract import Delivery
 
 
@@ -55,7 +55,8 @@ class Collector(Consumer):
 
     def _settlements(self, delivery: ReadDelivery) -> Iterator[Settlement]:
         death = death_of(delivery.message, delivery.queue)
-        subscriptions = [] if delivery.problem else subscriptions_for(delivery)
+        known = registry.receivers(delivery.queue, delivery.message)
+        subscriptions = [] if delivery.problem else known
         for each in subscriptions:
             yield _collected(delivery, each, death)
         if not subscriptions:

@@ -13,7 +13,7 @@ from django_eventbus.durations import Duration
 from django_eventbus.events import Command
 from django_eventbus.outbox import sending_of, write
 from django_eventbus.routing import COMMANDS
-from django_eventbus.subscriptions import H, Topic, subscribe
+from django_eventbus.subscribing import H, Topic, subscribe
 
 
 def send_command(  # noqa: PLR0913

@@ -24,9 +24,8 @@ from django_eventbus.outcomes import Defer, Duplicate, Park, Retry, Skipped
 from django_eventbus.parking import Parking
 from django_eventbus.pings import answer_ping
 from django_eventbus.retries import Moment, decide
-from django_eventbus.routing import COMMANDS
 from django_eventbus.settlements import Arrival, Settlement
-from django_eventbus.subscriptions import Subscription, policy_for, registry
+from django_eventbus.subscriptions import policy_for, registry
 from django_eventbus.system_events import is_system_event
 from django_eventbus.transports.contract import (
     Confirmed,
@@ -104,7 +103,7 @@ class Consumer:
         if delivery.message.round and _was_discarded(delivery):
             yield Settlement(subscription=None, outcome=Skipped(reason="it was discarded"))
             return
-        subscriptions = subscriptions_for(delivery)
+        subscriptions = registry.receivers(delivery.queue, delivery.message)
         if not subscriptions:
             yield self._settle_unreached(delivery, _unmatched(delivery))
             return
@@ -166,18 +165,6 @@ class Consumer:
 
 def _others(pairs: Sequence[tuple[Outgoing, Receipt]]) -> list[Receipt]:
     return [receipt for _, receipt in pairs if not isinstance(receipt, Rejected)]
-
-
-def subscriptions_for(delivery: Delivery) -> list[Subscription]:
-    """Return whom *delivery* is for: all on its queue that match, or the one it is addressed to."""
-    if name := delivery.message.subscription:
-        return [found] if (found := registry.named(name)) else []
-    message = delivery.message
-    taking = [each for each in registry.on_queue(delivery.queue) if each.matches(message)]
-    if any(each.route is COMMANDS for each in taking):
-        # A handler of events by pattern, on the same queue, is not given commands.
-        return [each for each in taking if each.is_on_the_way_of(message)]
-    return taking
 
 
 def _meant_for(delivery: Delivery) -> str:

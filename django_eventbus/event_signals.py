@@ -12,7 +12,8 @@ from django.dispatch import Signal
 
 from django_eventbus.events import Event, ReceivedEvent
 from django_eventbus.outbox import publish
-from django_eventbus.subscriptions import Subscription, name_of, registry, subscribe
+from django_eventbus.subscribing import name_of, subscribe
+from django_eventbus.subscriptions import Subscription, registry
 
 Receiver = Callable[..., object]
 

@@ -1,27 +1,24 @@
-"""@subscribe, and the registry of subscriptions."""
+"""Subscriptions, and the registry of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS
 
-from django_eventbus.conf import conf, delays, wait
-from django_eventbus.durations import Duration, seconds
-from django_eventbus.events import Command, Event, Meta, ReceivedEvent
+from django_eventbus.conf import conf
+from django_eventbus.events import Event, Meta, ReceivedEvent
 from django_eventbus.handlers import refuse_unfinished
 from django_eventbus.messages import CAUSATION, KEY, REDRIVEN_TRIES, Message
 from django_eventbus.patterns import matches
-from django_eventbus.retries import Errors, OneOrMore, RetryPolicy, errors_of
-from django_eventbus.routing import EVENTS, Route, exchange_of
-from django_eventbus.setting_values import count
+from django_eventbus.retries import Errors, RetryPolicy
+from django_eventbus.routing import COMMANDS, EVENTS, Route, exchange_of
 
 Handler = Callable[[Any], object]
 #: Called with the error and the event after an outcome is recorded.
 Hook = Callable[[BaseException, Any], object]
-H = TypeVar("H", bound=Handler)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +186,16 @@ class Registry:
     def on_queue(self, queue: str) -> list[Subscription]:
         return [each for each in self if each.queue == queue]
 
+    def receivers(self, queue: str, message: Message) -> list[Subscription]:
+        """Return whom *message* is for on *queue*: whom it is addressed to, or all that match."""
+        if name := message.subscription:
+            return [found] if (found := self.named(name)) else []
+        taking = [each for each in self.on_queue(queue) if each.matches(message)]
+        if any(each.route is COMMANDS for each in taking):
+            # A handler of events by pattern, on the same queue, is not given commands.
+            return [each for each in taking if each.is_on_the_way_of(message)]
+        return taking
+
     def ordered_on(self, queue: str) -> Subscription | None:
         return next((each for each in self.on_queue(queue) if each.ordered), None)
 
@@ -203,92 +210,3 @@ class Registry:
 
 
 registry = Registry()
-
-
-@dataclass(frozen=True, slots=True)
-class Topic:
-    """What a subscription is for."""
-
-    pattern: str
-    event_class: type[Event] | None = None
-    route: Route = EVENTS
-
-
-def subscribe(  # noqa: PLR0913
-    pattern: str | type[Event] | Topic,
-    *,
-    queue: str = "",
-    name: str = "",
-    aliases: Iterable[str] = (),
-    retry: Duration | Iterable[Duration] | None = None,
-    tries: int | None = None,
-    retry_on: OneOrMore = (),
-    park_on: OneOrMore = (),
-    skip_on: OneOrMore = (),
-    retry_for: Duration | None = None,
-    retry_client_errors: bool = False,
-    timeout: Duration | None = None,
-    on_retry: Hook | None = None,
-    on_parked: Hook | None = None,
-    debug_handler: Handler | None = None,
-    ordered: bool = False,
-    hold_key: bool | None = None,
-    atomic: bool = True,
-    using: str = DEFAULT_DB_ALIAS,
-) -> Callable[[H], H]:
-    """Run the decorated function, once in effect, for each event that *pattern* matches."""
-    topic = pattern if isinstance(pattern, Topic) else _event_topic(pattern)
-
-    def register(handler: H) -> H:
-        registry.add(
-            Subscription(
-                name=name or name_of(handler),
-                handler=handler,
-                pattern=topic.pattern,
-                event_class=topic.event_class,
-                route=topic.route,
-                queue_name=queue,
-                aliases=(aliases,) if isinstance(aliases, str) else tuple(aliases),
-                delays=None if retry is None else delays(_listed(retry)),
-                tries=None if tries is None else count(tries),
-                retry_on=errors_of("retry_on", retry_on),
-                park_on=errors_of("park_on", park_on),
-                skip_on=errors_of("skip_on", skip_on),
-                retry_for=None if retry_for is None else seconds(retry_for),
-                retry_client_errors=retry_client_errors,
-                timeout=None if timeout is None else wait(timeout),
-                on_retry=on_retry,
-                on_parked=on_parked,
-                debug_handler=debug_handler,
-                ordered=ordered,
-                hold_key=hold_key,
-                atomic=atomic,
-                using=using,
-            )
-        )
-        return handler
-
-    return register
-
-
-def _event_topic(pattern: object) -> Topic:
-    if isinstance(pattern, str):
-        return Topic(pattern)
-    if isinstance(pattern, type) and issubclass(pattern, Command):
-        raise TypeError(f"{pattern.__name__} is a command: write @handle_command above its handler")
-    if isinstance(pattern, type) and issubclass(pattern, Event):
-        return Topic(pattern.event_type, pattern)
-    raise TypeError(
-        f"@subscribe was given {pattern!r:.100}: write @subscribe('order.placed'), "
-        "@subscribe('order.*'), or an Event class"
-    )
-
-
-def _listed(retry: object) -> object:
-    return retry if isinstance(retry, str) or not isinstance(retry, Iterable) else list(retry)
-
-
-def name_of(handler: Callable[..., object]) -> str:
-    """Return the name of a subscription that was given none: where its handler is."""
-    module = handler.__module__.removesuffix(".subscribers")
-    return f"{module}.{handler.__qualname__}"

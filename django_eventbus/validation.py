@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -11,20 +10,16 @@ from django_eventbus.conf import conf
 from django_eventbus.events import Event
 from django_eventbus.exceptions import InvalidEvent, InvalidPayload, Unreadable
 from django_eventbus.formats import read
-from django_eventbus.messages import Message
+from django_eventbus.messages import SUBSCRIPTION, Message
 from django_eventbus.models import DeadLetter
 from django_eventbus.payloads import body_of
 from django_eventbus.subscriptions import Subscription, registry
 
 
-def receivers_of(letter: DeadLetter) -> Iterator[Subscription]:
-    """Yield the subscriptions that a re-drive of *letter* would run for."""
-    if letter.subscription:
-        if found := registry.named(letter.subscription):
-            yield found
-        return
-    message = letter.message()
-    yield from (each for each in registry.on_queue(letter.queue) if each.matches(message))
+def receivers_of(letter: DeadLetter) -> list[Subscription]:
+    """Return the subscriptions that a re-drive of *letter* would run for."""
+    address = {SUBSCRIPTION: letter.subscription} if letter.subscription else {}
+    return registry.receivers(letter.queue, letter.message(**address))
 
 
 def payload_or_none(letter: DeadLetter) -> Any:

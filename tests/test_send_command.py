@@ -29,6 +29,7 @@ from django_eventbus.patterns import matches, overlap
 from django_eventbus.redrive import redrive
 from django_eventbus.routing import COMMANDS, EVENTS
 from django_eventbus.subscriptions import registry
+from django_eventbus.validation import problems_with
 from django_eventbus.workers import queue_specs
 
 SERVICE = {"SERVICE": "shop-tests"}
@@ -212,6 +213,16 @@ def test_the_retry_of_a_command_that_reached_no_handler_is_no_event(bus, command
     bus.drain()
 
     assert events == []
+
+
+def test_a_command_that_reached_no_handler_is_edited_for_the_handlers_of_commands(bus, commanded):
+    commanded("file.uploaded", queue="q", name="commands")(print)
+    bus.subscribe(Uploaded, queue="q", name="events")(print)
+    headers = {"x-original-exchange": "shop.commands"}
+    bus.put(queue="q", type="file.uploaded", body=b"not JSON", headers=headers)
+    bus.consume("q")
+
+    assert problems_with(DeadLetter.objects.get(), {}) == []
 
 
 @pytest.mark.parametrize("key", ["commands.file.reprocess.v1", "commands.upload.start"])

@@ -20,7 +20,7 @@ from django_eventbus.durations import Duration
 from django_eventbus.events import Event, ReceivedEvent
 from django_eventbus.exceptions import ForwardFailed
 from django_eventbus.messages import storable
-from django_eventbus.subscriptions import subscribe
+from django_eventbus.subscribing import subscribe
 
 #: Characters of a response that are kept with the error.
 _EXCERPT = 500

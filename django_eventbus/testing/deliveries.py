@@ -99,8 +99,14 @@ def handed_over(
         copy = message.copy_for(wanted.queue, **{SUBSCRIPTION: wanted.record_name})
         yield HandedOver(copy, wanted.queue)
         return
-    queues = sorted({each.queue for each in registry if each.matches(message)})
+    queues = [each for each in registry.queues() if _is_bound(each, message)]
     if not queues:
         raise LookupError(f"No subscription matches {message.type!r}.")
     for queue in queues:
         yield HandedOver(message, queue)
+
+
+def _is_bound(queue: str, message: Message) -> bool:
+    """Whether a broker would put *message* into *queue*."""
+    receivers = registry.receivers(queue, message)
+    return any(each.is_on_the_way_of(message) for each in receivers)

@@ -109,6 +109,23 @@ def test_a_stranger_s_command_without_a_type_arrives_by_its_key(amqp, settings, 
     assert (got[0].type, got[0].payload) == ("commands.file.reprocess.v1", {"do": "ok"})
 
 
+def test_a_command_is_held_until_somebody_has_made_the_exchange_of_commands(amqp, settings, got):
+    subscribe("file.uploaded", queue="acts", name="events")(record)
+    shop = Shop(amqp, settings)
+    shop.configure(HOLD_WAIT=["50ms", "50ms"])
+    send_command("file.reprocess")
+    publish("file.uploaded", {})
+    worked_until(shop, lambda: got)
+    held = OutboxEvent.objects.get(type="file.reprocess")
+
+    handle_command("file.reprocess", queue="acts", name="commands")(record)
+    shop.transport.declare(queue_specs())
+    worked_until(shop, lambda: len(got) == 2)
+
+    assert (held.state, "no exchange" in held.error) == (OutboxEvent.State.SCHEDULED, True)
+    assert [each.meta.subscription for each in got] == ["events", "commands"]
+
+
 @pytest.mark.sqlite
 @ONE_WORKER
 def test_the_doctor_complains_of_a_second_queue_by_the_bindings_of_the_broker(virtual_host):

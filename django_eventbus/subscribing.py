@@ -1,0 +1,108 @@
+"""@subscribe: make a function a subscription."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from django.db import DEFAULT_DB_ALIAS
+
+from django_eventbus.conf import delays, wait
+from django_eventbus.durations import Duration, seconds
+from django_eventbus.events import Command, Event
+from django_eventbus.retries import OneOrMore, errors_of
+from django_eventbus.routing import EVENTS, Route
+from django_eventbus.setting_values import count
+from django_eventbus.subscriptions import Handler, Hook, Subscription, registry
+
+H = TypeVar("H", bound=Handler)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """What a subscription is for."""
+
+    pattern: str
+    event_class: type[Event] | None = None
+    route: Route = EVENTS
+
+
+def subscribe(  # noqa: PLR0913
+    pattern: str | type[Event] | Topic,
+    *,
+    queue: str = "",
+    name: str = "",
+    aliases: Iterable[str] = (),
+    retry: Duration | Iterable[Duration] | None = None,
+    tries: int | None = None,
+    retry_on: OneOrMore = (),
+    park_on: OneOrMore = (),
+    skip_on: OneOrMore = (),
+    retry_for: Duration | None = None,
+    retry_client_errors: bool = False,
+    timeout: Duration | None = None,
+    on_retry: Hook | None = None,
+    on_parked: Hook | None = None,
+    debug_handler: Handler | None = None,
+    ordered: bool = False,
+    hold_key: bool | None = None,
+    atomic: bool = True,
+    using: str = DEFAULT_DB_ALIAS,
+) -> Callable[[H], H]:
+    """Run the decorated function, once in effect, for each event that *pattern* matches."""
+    topic = pattern if isinstance(pattern, Topic) else _event_topic(pattern)
+
+    def register(handler: H) -> H:
+        registry.add(
+            Subscription(
+                name=name or name_of(handler),
+                handler=handler,
+                pattern=topic.pattern,
+                event_class=topic.event_class,
+                route=topic.route,
+                queue_name=queue,
+                aliases=(aliases,) if isinstance(aliases, str) else tuple(aliases),
+                delays=None if retry is None else delays(_listed(retry)),
+                tries=None if tries is None else count(tries),
+                retry_on=errors_of("retry_on", retry_on),
+                park_on=errors_of("park_on", park_on),
+                skip_on=errors_of("skip_on", skip_on),
+                retry_for=None if retry_for is None else seconds(retry_for),
+                retry_client_errors=retry_client_errors,
+                timeout=None if timeout is None else wait(timeout),
+                on_retry=on_retry,
+                on_parked=on_parked,
+                debug_handler=debug_handler,
+                ordered=ordered,
+                hold_key=hold_key,
+                atomic=atomic,
+                using=using,
+            )
+        )
+        return handler
+
+    return register
+
+
+def _event_topic(pattern: object) -> Topic:
+    if isinstance(pattern, str):
+        return Topic(pattern)
+    if isinstance(pattern, type) and issubclass(pattern, Command):
+        raise TypeError(f"{pattern.__name__} is a command: write @handle_command above its handler")
+    if isinstance(pattern, type) and issubclass(pattern, Event):
+        return Topic(pattern.event_type, pattern)
+    raise TypeError(
+        f"@subscribe was given {pattern!r:.100}: write @subscribe('order.placed'), "
+        "@subscribe('order.*'), or an Event class"
+    )
+
+
+def _listed(retry: object) -> object:
+    return retry if isinstance(retry, str) or not isinstance(retry, Iterable) else list(retry)
+
+
+def name_of(handler: Callable[..., object]) -> str:
+    """Return the name of a subscription that was given none: where its handler is."""
+    module = handler.__module__.removesuffix(".subscribers")
+    return f"{module}.{handler.__qualname__}"
