@@ -11,7 +11,10 @@ import msgspec
 from django.db import transaction
 from django.utils import timezone
 
+from django_eventbus.conf import conf
+from django_eventbus.exceptions import Undecodable
 from django_eventbus.fingerprints import Likeness, own_place, without_what_varies
+from django_eventbus.formats import read
 from django_eventbus.messages import EDITED_FROM, KEY, Message, is_made, storable, storable_json
 from django_eventbus.models import DeadLetter, FailureGroup
 from django_eventbus.models.carried_message import columns_of
@@ -146,9 +149,17 @@ def _values(message: Message, cause: Cause, likeness: Likeness) -> dict[str, Any
 
 
 def _payload(message: Message) -> Any:
+    """Return what a handler would be given; of what no format explains, the whole body."""
     try:
-        payload = msgspec.json.decode(message.body)
-        # Unchanged or not at all: an edited copy would be taken for what was sent.
-        return payload if storable_json(payload) == payload else None
+        payload = _read(message)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+    # Unchanged or not at all: an edited copy would be taken for what was sent.
+    return payload if storable_json(payload) == payload else None
+
+
+def _read(message: Message) -> Any:
+    try:
+        return read(message, conf.max_body_bytes).payload
+    except Undecodable:
+        return msgspec.json.decode(message.body)

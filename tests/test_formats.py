@@ -19,10 +19,12 @@ from django_eventbus.edited_messages import Edit
 from django_eventbus.edits import edit_and_redrive
 from django_eventbus.exceptions import InvalidEvent, Undecodable
 from django_eventbus.formats import blamed, read, recognised, with_payload, write
+from django_eventbus.matching import letters_of
 from django_eventbus.messages import CAUSATION, DEBUG, FORMAT, KEY, VERSION, Message, uuid7
 from django_eventbus.models import DeadLetter, InboxRecord, OutboxEvent
 from django_eventbus.outcomes import Park
 from django_eventbus.redrive import redrive
+from django_eventbus.selections import Selection
 from django_eventbus.workers import queue_specs
 
 LIMIT = 100_000
@@ -597,6 +599,28 @@ def test_retries_parking_and_redrives_keep_the_bytes_of_a_foreign_format(bus, na
     assert attempts == [(0, 1, own, do), (0, 2, own, do), (1, 1, own, do)]
     assert DeadLetter.objects.get().state == DeadLetter.State.HEALED
     assert InboxRecord.objects.get().message_id == own
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_dead_letter_is_found_by_its_payload_in_any_format(bus, name):
+    bus.subscribe("#", name="all", tries=1)(lambda event: event.payload["nothing"])
+
+    bus.put(**FOREIGN[name])
+    bus.drain()
+
+    do = 1.1 if name == "envelope" else 1
+    assert bus.letter.payload == {"do": do}
+    selection = Selection.of([("payload.do", str(do))])
+    assert [each.pk for each in letters_of(selection, "default")] == [bus.letter.pk]
+
+
+def test_of_what_no_format_explains_the_whole_body_can_be_searched(bus):
+    bus.subscribe("order.*", name="all")(pytest.fail)
+
+    bus.put(body=enveloped(meta="x"))
+    bus.consume()
+
+    assert bus.letter.payload["payload"] == {"id": 1}
 
 
 @pytest.mark.parametrize("name", ["structured", "binary"])
