@@ -15,7 +15,7 @@ help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; \
 	do printf '%-16s %s\n' "$$name" "$$text"; done
 
-demo: .venv/.demo ## Run the shop: events handled, retried, parked and re-driven (BROKER=…, DEMO_ONCE=1)
+demo: .venv/.demo ## Run the shop: handled, retried, parked, re-driven, forwarded, in order (BROKER=…, DEMO_ONCE=1)
 	@$(bin)/python example_project/demo.py
 
 test: .venv/.dev ## Run the tests on SQLite and PostgreSQL (ARGS="tests/test_relay.py -k claim")

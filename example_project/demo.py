@@ -37,6 +37,7 @@ def environment(directory: Path) -> dict[str, str]:
         # Of this demo only: others may use the same broker.
         "EVENTBUS_NAMESPACE": f"demo{secrets.token_hex(4)}",
         "SECRET_KEY": secrets.token_urlsafe(),
+        "PARTNER_SECRET": secrets.token_urlsafe(),
         "DEBUG": "true",
         "ALLOWED_HOSTS": "127.0.0.1,localhost",
         "PYTHONUNBUFFERED": "1",

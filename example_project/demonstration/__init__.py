@@ -1,1 +1,1 @@
-"""The demo in parts: processes, a visitor, a narrator, the stages, and the outcome."""
+"""The demo in parts: processes, a visitor, a narrator, the stages, the summary and the outcome."""

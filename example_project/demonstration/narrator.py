@@ -4,27 +4,41 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from django_eventbus.models import Attempt, DeadLetter, InboxRecord, OutboxEvent
-
-from orders.models import Order
 
 COLOURS = {
     "handled": "32",
     "healed": "1;32",
     "retrying": "33",
+    "scheduled": "36",
     "re-driven": "36",
     "parked": "31",
     "given up": "31",
     "published": "2",
 }
 
-WATCHED = 10
+#: How many of the last messages are looked at.
+WATCHED = 50
 
-#: What makes a fact the same fact, and the line that tells it.
-Fact = tuple[tuple[object, ...], str]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """Something that happened to a message. Told once: `number` tells like facts apart."""
+
+    message_id: str
+    subject: str
+    where: str
+    state: str
+    number: int = 0
+    text: str = ""
+
+    @property
+    def identity(self) -> tuple[str, str, str, int]:
+        return self.message_id, self.where, self.state, self.number
 
 
 class Narrator:
@@ -32,10 +46,13 @@ class Narrator:
 
     def __init__(self) -> None:
         self.has_colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        self._told: set[tuple[object, ...]] = set()
+        self._told: set[tuple[str, str, str, int]] = set()
 
-    def heading(self, text: str) -> None:
-        print(f"\n{self.painted(text, '1')}", flush=True)
+    def heading(self, text: str, *explanation: str) -> None:
+        print(f"\n{self.painted(text, '1')}")
+        for line in explanation:
+            print(f"  {line}")
+        sys.stdout.flush()
 
     def line(self, text: str) -> None:
         print(f"{datetime.now(UTC):%H:%M:%S}  {text}", flush=True)
@@ -48,54 +65,90 @@ class Narrator:
 
     def tell_news(self) -> None:
         """Print what has happened since the last time."""
-        for order in reversed(Order.objects.filter(event_id__isnull=False)[:WATCHED]):
-            for identity, text in facts(order):
-                if identity not in self._told:
-                    self._told.add(identity)
-                    self._tell(order, *identity[1:3], text)
+        for fact in facts():
+            if fact.identity not in self._told:
+                self._told.add(fact.identity)
+                self._tell(fact)
 
-    def _tell(self, order: Order, app: object, state: object, text: str) -> None:
-        word = self.painted_state(f"{state!s:<9}", str(state))
-        self.line(f"order {order.pk}  {app!s:<13}  {word}  {text}".rstrip())
+    def _tell(self, fact: Fact) -> None:
+        word = self.painted_state(f"{fact.state:<9}", fact.state)
+        self.line(f"{fact.subject:<21}  {fact.where:<13}  {word}  {fact.text}".rstrip())
 
 
-def facts(order: Order) -> Iterator[Fact]:
-    """Yield all that is known of an order, what happened first first."""
-    of_order = {"message_id": str(order.event_id)}
+def facts() -> Iterator[Fact]:
+    """Yield all that is known of the last messages, what happened first first."""
+    published = OutboxEvent.objects.filter(queue="")
+    ids = published.order_by("-pk").values_list("message_id", flat=True)[:WATCHED]
+    watched = {"message_id__in": list(ids)}
     # Read what is written last first, so that no fact is seen without the ones before it.
-    records = list(InboxRecord.objects.filter(**of_order, state__in=("handled", "skipped")))
-    letters = list(DeadLetter.objects.filter(**of_order))
-    failures = list(Attempt.objects.filter(**of_order).exclude(tier="").order_by("pk"))
-    if OutboxEvent.objects.filter(**of_order, published_at__isnull=False).exists():
-        yield (order.pk, "relay", "published"), "order.placed"
-    for attempt in failures:
-        yield _fact(order, attempt, "retrying", _retry(attempt), attempt.pk)
-    for letter in letters:
-        yield from _facts_of_letter(order, letter)
-    parked = {letter.subscription for letter in letters}
-    for record in records:
-        if record.subscription not in parked:
-            yield _fact(order, record, record.state, f"on attempt {record.attempt}")
+    records = list(InboxRecord.objects.filter(**watched, state__in=("handled", "skipped")))
+    letters = list(DeadLetter.objects.filter(**watched))
+    failures = list(Attempt.objects.filter(**watched).exclude(tier="").order_by("pk"))
+    for row in published.filter(**watched).order_by("pk"):
+        yield from History(row, records, letters, failures).facts()
 
 
-def _facts_of_letter(order: Order, letter: DeadLetter) -> Iterator[Fact]:
-    if letter.redriven_at:
-        text = f"to {letter.queue} only, by {letter.redriven_by}, round {letter.round}"
-        yield _fact(order, letter, "re-driven", text, letter.round)
-    if letter.state == DeadLetter.State.OPEN:
-        state = "given up" if letter.kind == DeadLetter.Kind.GIVEN_UP else "parked"
-        text = f"on attempt {letter.attempts}: {letter.error_type}: {letter.error}"
-        yield _fact(order, letter, state, text, letter.round)
-    if letter.is_closed:
-        yield _fact(order, letter, letter.state, f"in round {letter.round}", letter.round)
+class History:
+    """What is known of one message."""
+
+    def __init__(
+        self,
+        row: OutboxEvent,
+        records: Sequence[InboxRecord],
+        letters: Sequence[DeadLetter],
+        failures: Sequence[Attempt],
+    ) -> None:
+        self.row = row
+        self.records = [each for each in records if each.message_id == row.message_id]
+        self.letters = [each for each in letters if each.message_id == row.message_id]
+        self.failures = [each for each in failures if each.message_id == row.message_id]
+
+    def facts(self) -> Iterator[Fact]:
+        yield from self._sending()
+        for attempt in self.failures:
+            yield self._fact(app_of(attempt), "retrying", attempt.pk, retry(attempt))
+        for letter in self.letters:
+            yield from self._facts_of_letter(letter)
+        parked = {letter.subscription for letter in self.letters}
+        for record in self.records:
+            if record.subscription not in parked:
+                text = f"on attempt {record.attempt}"
+                yield self._fact(app_of(record), record.state, text=text)
+
+    def _sending(self) -> Iterator[Fact]:
+        if self.row.due_at:
+            yield self._fact("outbox", "scheduled", text=f"for {self.row.due_at:%H:%M:%S}")
+        # What has arrived was published, also while the relay is about to write that down.
+        if self.row.published_at or self.records or self.failures or self.letters:
+            yield self._fact("relay", "published")
+
+    def _facts_of_letter(self, letter: DeadLetter) -> Iterator[Fact]:
+        app, number = app_of(letter), letter.round
+        if letter.redriven_at:
+            text = f"to {letter.queue} only, by {letter.redriven_by}, round {letter.round}"
+            yield self._fact(app, "re-driven", number, text)
+        if letter.state == DeadLetter.State.OPEN:
+            state = "given up" if letter.kind == DeadLetter.Kind.GIVEN_UP else "parked"
+            text = f"on attempt {letter.attempts}: {letter.error_type}: {letter.error}"
+            yield self._fact(app, state, number, text)
+        if letter.is_closed:
+            yield self._fact(app, letter.state, number, f"in round {letter.round}")
+
+    def _fact(self, where: str, state: str, number: int = 0, text: str = "") -> Fact:
+        return Fact(
+            message_id=self.row.message_id,
+            subject=f"{self.row.type} {self.row.key}",
+            where=where,
+            state=state,
+            number=number,
+            text=text,
+        )
 
 
-def _retry(attempt: Attempt) -> str:
+def app_of(row: Attempt | DeadLetter | InboxRecord) -> str:
+    return row.subscription.partition(".")[0]
+
+
+def retry(attempt: Attempt) -> str:
     error = f"{attempt.error_type}: {attempt.error}"
     return f"attempt {attempt.attempt} failed, again in {attempt.tier}: {error}"
-
-
-def _fact(
-    order: Order, row: Attempt | DeadLetter | InboxRecord, state: str, text: str, *more: object
-) -> Fact:
-    return (order.pk, row.subscription.partition(".")[0], state, *more), text

@@ -1,27 +1,41 @@
-"""The summary table, and whether everything came out as it should."""
+"""Whether everything came out as it should."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from itertools import chain
 
-from django.db.models import Model
-from django_eventbus.models import DeadLetter
+from django.db.models import QuerySet
+from django_eventbus.durations import seconds
+from django_eventbus.models import DeadLetter, OutboxEvent
 
 from billing.models import Invoice
-from demonstration.narrator import Narrator
+from demonstration.summary import counted
 from notifications.models import Notification
+from notifications.subscribers import TIME_TO_ARRIVE
 from orders.models import Order
-from orders.progress import Progress, Step, subscription_names
+from orders.progress import Progress, Step
+from partner.models import PartnerEvent
 from shipping.models import Shipment
+from stock.events import StockChanged
+from stock.models import StockItem
 
+THANKS, SHIPPED, OPINION = Notification.Subject
 EFFECTS = {
-    "billing.charge": Invoice,
-    "shipping.pack": Shipment,
-    "notifications.confirm": Notification,
+    "billing.charge": Invoice.objects.all(),
+    "shipping.pack": Shipment.objects.all(),
+    "notifications.confirm": Notification.objects.filter(subject=THANKS),
 }
-WIDTH = 19
 OPEN = (DeadLetter.State.OPEN, DeadLetter.State.UNKNOWN)
+
+CHECKED = (
+    "one effect or one open dead letter per order and app, never both.",
+    "the parcel was picked up, announced, forwarded and asked about once, and not too early.",
+    "each ledger has the changes of its item in the order in which they were published.",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,62 +46,72 @@ class Expected:
     attempts: int
 
     def said(self) -> str:
-        return f"{self.state} after {_counted(self.attempts)}"
+        return f"{self.state} after {counted(self.attempts)}"
 
 
 FIRST_TIME = Expected(state="handled", attempts=1)
 Plan = Sequence[tuple[Order, Expected]]
 
 
-def print_summary(orders: Sequence[Order], narrator: Narrator) -> None:
-    """Print a row per order and a column per subscription."""
-    progress = Progress(orders)
-    names = subscription_names()
-    print(_row("order", "card", [f"{name.partition('.')[0]:<{WIDTH}}" for name in names]))
-    print(_row("-" * 5, "-" * 7, ["-" * WIDTH for _ in names]))
-    for order in orders:
-        cells = [_cell(step, narrator) for step in progress.of(order)]
-        print(_row(str(order.pk), order.card, cells), flush=True)
-
-
-def problems(plan: Plan) -> Iterator[str]:
+def problems(plan: Plan, shipped: Order) -> Iterator[str]:
     """Yield a sentence for everything that did not come out as planned."""
+    return chain(
+        problems_of_orders(plan),
+        problems_of_parcel(shipped),
+        *(problems_of_ledger(stock) for stock in StockItem.objects.all()),
+    )
+
+
+def problems_of_orders(plan: Plan) -> Iterator[str]:
     progress = Progress([order for order, _ in plan])
     for order, expected in plan:
         for step in progress.of(order):
             yield from _surprise(order, step, expected if step.app == "billing" else FIRST_TIME)
-        for subscription, model in EFFECTS.items():
-            yield from _imbalance(order, subscription, model)
+        for subscription, effects in EFFECTS.items():
+            yield from _imbalance(order, subscription, effects)
+
+
+def problems_of_parcel(order: Order) -> Iterator[str]:
+    counts = {
+        "notifications that it is on its way": order.notifications.filter(subject=SHIPPED).count(),
+        "notifications that ask how it was": order.notifications.filter(subject=OPINION).count(),
+        "events at the partner's": PartnerEvent.objects.filter(payload__order_id=order.pk).count(),
+    }
+    wrong = {what: count for what, count in counts.items() if count != 1}
+    for what, count in wrong.items():
+        yield f"Of {order} there are {count} {what}; there should be one."
+    if not wrong and _waited(order) < timedelta(seconds=seconds(TIME_TO_ARRIVE)):
+        yield f"Of {order} the question how it was came too early."
+
+
+def problems_of_ledger(stock: StockItem) -> Iterator[str]:
+    changes = OutboxEvent.objects.filter(type=StockChanged.event_type, key=stock.pk, queue="")
+    published = [json.loads(row.body)["left"] for row in changes.order_by("pk")]
+    written = [line.left for line in stock.ledger.all()][1:]
+    if written != published:
+        yield f"The ledger of {stock} should have the lines {published}, but has {written}."
+
+
+def _waited(order: Order) -> timedelta:
+    shipped, asked = (order.notifications.get(subject=each) for each in (SHIPPED, OPINION))
+    return asked.written_at - shipped.written_at
 
 
 def _surprise(order: Order, step: Step, expected: Expected) -> Iterator[str]:
     if (step.state, step.attempts) != (expected.state, expected.attempts):
         yield (
             f"In {step.app}, {order} should be {expected.said()}, "
-            f"but is {step.label} after {_counted(step.attempts)}."
+            f"but is {step.label} after {counted(step.attempts)}."
         )
 
 
-def _imbalance(order: Order, subscription: str, model: type[Model]) -> Iterator[str]:
-    effects = model.objects.filter(order=order).count()
+def _imbalance(order: Order, subscription: str, effects: QuerySet) -> Iterator[str]:
+    count = effects.filter(order=order).count()
     letters = DeadLetter.objects.filter(
         subscription=subscription, message_id=str(order.event_id), state__in=OPEN
     ).count()
-    if effects + letters != 1:
+    if count + letters != 1:
         yield (
-            f"In {subscription}, {order} has {effects} effects and {letters} open dead letters; "
+            f"In {subscription}, {order} has {count} effects and {letters} open dead letters; "
             "there should be one of either and none of the other."
         )
-
-
-def _row(order: str, card: str, cells: Sequence[str]) -> str:
-    return "  ".join([f"{order:<5}", f"{card:<7}", *cells]).rstrip()
-
-
-def _cell(step: Step, narrator: Narrator) -> str:
-    text = f"{step.label}, {_counted(step.attempts)}"
-    return narrator.painted_state(f"{text:<{WIDTH}}", step.state)
-
-
-def _counted(attempts: int) -> str:
-    return f"{attempts} attempt" if attempts == 1 else f"{attempts} attempts"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -23,13 +24,14 @@ class DemoFailed(Exception):
 class Process:
     """One management command; its output goes to a file."""
 
-    def __init__(self, directory: Path, *arguments: str) -> None:
+    def __init__(self, log: Path, *arguments: str, environment: dict[str, str]) -> None:
         self.name = arguments[0]
-        self.log = directory / f"{self.name}.log"
+        self.log = log
         with self.log.open("wb") as stream:
             # A session of its own: Ctrl-C reaches the demo only, which then stops it in order.
             self._process = subprocess.Popen(
                 [sys.executable, str(MANAGE), *arguments],
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
@@ -75,7 +77,10 @@ class Shop:
         return f"http://{self.address}/"
 
     def start(self, *arguments: str) -> None:
-        self.processes.append(Process(self.directory, *arguments))
+        log = self.directory / f"{arguments[0]}.log"
+        # Only now: the port is known.
+        environment = {**os.environ, "PARTNER_URL": f"{self.url}partner/"}
+        self.processes.append(Process(log, *arguments, environment=environment))
 
     @property
     def tails(self) -> str:

@@ -9,4 +9,4 @@ from notifications.models import Notification
 
 @admin.register(Notification)
 class NotificationAdmin(admin.ModelAdmin):
-    list_display = ("subject", "email", "written_at")
+    list_display = ("subject", "order", "email", "written_at")

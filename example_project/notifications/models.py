@@ -11,10 +11,15 @@ from orders.models import Order
 class Notification(models.Model):
     """The effect of notifications. Nothing is unique here: a second effect would show."""
 
+    class Subject(models.TextChoices):
+        THANKS = "thanks", "Thank you for your order"
+        SHIPPED = "shipped", "Your order is on its way"
+        OPINION = "opinion", "How was it?"
+
     order = models.ForeignKey(Order, on_delete=models.CASCADE, related_name="notifications")
     email = models.EmailField()
-    subject = models.CharField(max_length=200)
+    subject = models.CharField(max_length=20, choices=Subject.choices)
     written_at = models.DateTimeField(default=timezone.now)
 
     def __str__(self) -> str:
-        return f"{self.subject} to {self.email}"
+        return f"{self.get_subject_display()} to {self.email}"

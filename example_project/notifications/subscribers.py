@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
-from django_eventbus import subscribe
+from django.dispatch import receiver
+from django_eventbus import publish, subscribe
 
+from notifications.events import OpinionWanted
 from notifications.models import Notification
 from orders.events import OrderPlaced
+from shipping.events import ORDER_SHIPPED, OrderShipped
+
+#: Days, in a shop that does not want to be watched.
+TIME_TO_ARRIVE = "2s"
 
 
 @subscribe(OrderPlaced, queue="notifications")
 def confirm(event: OrderPlaced) -> None:
-    Notification.objects.create(
-        order_id=event.order_id,
-        email=event.email,
-        subject=f"Thank you for order {event.order_id}",
-    )
+    write(event, Notification.Subject.THANKS)
+
+
+@receiver(ORDER_SHIPPED, dispatch_uid="notifications.say_shipped", queue="notifications")
+def say_shipped(sender: type[OrderShipped], event: OrderShipped, **kwargs: object) -> None:
+    write(event, Notification.Subject.SHIPPED)
+    later = OpinionWanted(order_id=event.order_id, email=event.email)
+    publish(later, key=event.order_id, delay=TIME_TO_ARRIVE)
+
+
+@subscribe(OpinionWanted, queue="notifications")
+def ask(event: OpinionWanted) -> None:
+    write(event, Notification.Subject.OPINION)
+
+
+def write(event: OrderPlaced | OrderShipped | OpinionWanted, subject: Notification.Subject) -> None:
+    Notification.objects.create(order_id=event.order_id, email=event.email, subject=subject)

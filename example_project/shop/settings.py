@@ -18,7 +18,7 @@ INSTALLED_APPS = [
     "django.contrib.admin", "django.contrib.auth", "django.contrib.contenttypes",
     "django.contrib.messages", "django.contrib.sessions", "django.contrib.staticfiles",
     "django_eventbus",
-    "orders", "billing", "shipping", "notifications",
+    "orders", "billing", "shipping", "stock", "notifications", "partner",
 ]  # fmt: skip
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
@@ -51,6 +51,8 @@ EVENTBUS = {
     "RETRY_DELAYS": env.list("EVENTBUS_RETRY_DELAYS", default=["1s", "2s"]),
     "POLL_INTERVAL": "200ms",
 }
+PARTNER_URL = env.str("PARTNER_URL", default="http://127.0.0.1:8000/partner/")
+PARTNER_SECRET = env.str("PARTNER_SECRET", default="only-for-the-demo")
 LOGGING = {"version": 1, "disable_existing_loggers": False,
            "handlers": {"console": {"class": "logging.StreamHandler"}},
            "loggers": {"django_eventbus": {"handlers": ["console"], "level": "DEBUG"}}}  # fmt: skip

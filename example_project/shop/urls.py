@@ -1,4 +1,4 @@
-"""The shop's page, and the admin."""
+"""The shop's page, the admin, and the partner's endpoint."""
 
 from __future__ import annotations
 
@@ -6,5 +6,10 @@ from django.contrib import admin
 from django.urls import path
 
 from orders.views import shop
+from partner.views import receive
 
-urlpatterns = [path("", shop, name="shop"), path("admin/", admin.site.urls)]
+urlpatterns = [
+    path("", shop, name="shop"),
+    path("admin/", admin.site.urls),
+    path("partner/", receive, name="partner"),
+]

@@ -20,20 +20,44 @@ ROOT = Path(__file__).parents[2]
 PROJECT = ROOT / "example_project"
 
 STORY = (
-    r"order 1  billing +handled +on attempt 1",
-    r"order 2  billing +retrying +attempt 1 failed, again in 1s: CardTimeout",
-    r"order 2  billing +retrying +attempt 2 failed, again in 2s: CardTimeout",
-    r"order 2  billing +handled +on attempt 3",
-    r"order 3  billing +retrying +attempt 2 failed, again in 2s: ProviderDown",
-    r"order 3  billing +parked +on attempt 3: ProviderDown",
-    r"order 4  billing +given up +on attempt 1: InvalidCard",
-    r"order 3  billing +re-driven +to \S+billing only, by demo, round 1",
-    r"order 3  billing +healed +in round 1",
+    r"order.placed 1 +billing +handled +on attempt 1",
+    r"order.placed 2 +billing +retrying +attempt 1 failed, again in 1s: CardTimeout",
+    r"order.placed 2 +billing +retrying +attempt 2 failed, again in 2s: CardTimeout",
+    r"order.placed 2 +billing +handled +on attempt 3",
+    r"order.placed 3 +billing +retrying +attempt 2 failed, again in 2s: ProviderDown",
+    r"order.placed 3 +billing +parked +on attempt 3: ProviderDown",
+    r"order.placed 4 +billing +given up +on attempt 1: InvalidCard",
+    r"order.placed 3 +billing +re-driven +to \S+billing only, by demo, round 1",
+    r"order.placed 3 +billing +healed +in round 1",
+    r"parcel.pick_up 1 +shipping +handled +on attempt 1",
+    r"order.shipped 1 +relay +published",
+    r"opinion.wanted 1 +outbox +scheduled +for \d\d:\d\d:\d\d",
+    r"opinion.wanted 1 +relay +published",
+    r"opinion.wanted 1 +notifications +handled +on attempt 1",
+    r"teapot  now 100 are left, then 120, then 125",
+    r"stock.changed teapot +stock +retrying +attempt 1 failed, again in 1s: CountedTwice",
+    r"stock.changed teapot +stock +handled +on attempt 2",
+    r"stock.changed teapot +stock +handled +on attempt 1",
+    r"stock.changed teapot +stock +handled +on attempt 1",
     r"2 +flaky +handled, 3 attempts +handled, 1 attempt +handled, 1 attempt",
     r"3 +lunar +healed, 4 attempts +handled, 1 attempt +handled, 1 attempt",
     r"4 +invalid +parked, 1 attempt +handled, 1 attempt +handled, 1 attempt",
+    r"parcel.pick_up +shipping.pick_up +1 +1",
+    r"stock.changed +stock.write_line +7 +8",
+    r"order.shipped +notifications.say_shipped +1 +1",
+    r"opinion.wanted +notifications.ask +1 +1",
+    r"order.shipped +partner.shipped +1 +2",
+    r"The ledger of teapot: 50, 49, 48, 100, 120, 125",
     r"Checked: one effect or one open dead letter per order and app, never both",
+    r"Checked: the parcel was picked up, announced, forwarded and asked about once",
+    r"Checked: each ledger has the changes of its item in the order",
 )
+#: Beside the other receivers of the same event, whose place in the story differs.
+FORWARDED = (
+    r"order.shipped 1 +partner +retrying +attempt 1 failed, again in 1s: ForwardFailed.*503",
+    r"order.shipped 1 +partner +handled +on attempt 2",
+)
+QUEUES = ("billing", "ledger", "notifications", "partner", "shipping")
 
 Demo = subprocess.Popen[str]
 
@@ -44,7 +68,8 @@ def test_the_demo_tells_every_stage_of_the_story_and_exits_0():
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert not ended.stderr
     assert "\033" not in ended.stdout
-    assert_told_in_order(ended.stdout)
+    assert_told_in_order(ended.stdout, STORY)
+    assert_told_in_order(ended.stdout, FORWARDED)
 
 
 @pytest.mark.rabbitmq
@@ -52,15 +77,22 @@ def test_the_demo_tells_the_same_story_over_rabbitmq_and_leaves_nothing_there(ra
     ended = run("demo.py", BROKER=rabbitmq_url)
 
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert_told_in_order(ended.stdout)
-    queue = re.search(r"to (\S+billing) only", ended.stdout)[1]
-    namespace = queue.partition(".")[0]
-    names = [queue, f"{queue}.dlq", f"{queue}.retry.1s", f"{queue}.retry", f"{namespace}.events"]
-    assert not [name for name in names if exists(rabbitmq_url, name)]
+    assert_told_in_order(ended.stdout, STORY)
+    assert_told_in_order(ended.stdout, FORWARDED)
+    namespace = re.search(r"to (\w+)\.shop\.billing only", ended.stdout)[1]
+    assert not [name for name in names_in(namespace) if exists(rabbitmq_url, name)]
+
+
+def names_in(namespace: str) -> list[str]:
+    """Return the names of all queues and exchanges that a demo has; some are of both."""
+    queues = [f"{namespace}.shop.{name}" for name in QUEUES]
+    parts = ("", ".dlq", ".retry", ".retry.1s", ".retry.2s")
+    own = [f"{queue}{part}" for queue in queues for part in parts]
+    return [*own, f"{namespace}.events", f"{namespace}.commands"]
 
 
 def exists(url: str, name: str) -> bool:
-    """Whether a queue or an exchange of that name is on the broker."""
+    """Tell whether a queue or an exchange of that name is on the broker."""
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         for look in ("queue_declare", "exchange_declare"):
             with suppress(pika.exceptions.ChannelClosedByBroker):
@@ -131,13 +163,13 @@ def test_on_a_terminal_the_demo_stays_up_until_ctrl_c():
     with started(stdout=end, stderr=end, DEMO_ONCE="", EVENTBUS_RETRY_DELAYS="200ms,300ms") as demo:
         os.close(end)
         said = read_until("Ctrl-C stops", terminal)
-        page = fetch(re.search(r"The admin: +(\S+)", said)[1])
+        pages = [fetch(address) for address in re.findall(r"The (?:admin|dashboard): +(\S+)", said)]
         demo.send_signal(signal.SIGINT)
         demo.wait(30)
 
     os.close(terminal)
     assert "\033[32mhandled" in said
-    assert "Log in" in page
+    assert ["Log in" in page for page in pages] == [True, True]
     assert demo.returncode == 0
     assert not any(map(is_running, process_ids(said)))
 
@@ -147,6 +179,29 @@ def test_the_example_project_passes(command: str):
     ended = run("manage.py", *command.split())
 
     assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_the_example_project_passes_its_own_tests():
+    ended = run("manage.py", "test", str(PROJECT))
+
+    assert ended.returncode == 0, ended.stderr
+    assert re.search(r"Ran \d\d tests", ended.stderr)
+
+
+@pytest.mark.rabbitmq
+def test_the_example_project_passes_its_own_tests_on_rabbitmq(rabbitmq_url: str):
+    ended = run("manage.py", "test", str(PROJECT), EVENTBUS_TEST_BROKER=rabbitmq_url)
+
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_the_index_of_the_docs_names_files_of_the_example_project():
+    index = (ROOT / "docs" / "index.md").read_text()
+    table = index.partition("## The example project")[2].partition("## Reference")[0]
+    named = re.findall(r"`(\w+/\w+\.py)`", table)
+
+    assert len(named) > 10
+    assert not [name for name in named if not (PROJECT / name).exists()]
 
 
 def test_the_settings_of_the_example_project_are_at_most_60_lines():
@@ -182,7 +237,7 @@ def run(script: str, *arguments: str, **environment: str) -> subprocess.Complete
         env=demo_environment(**environment),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=False,
     )
 
@@ -202,9 +257,9 @@ def demo_environment(**environment: str) -> dict[str, str]:
     }
 
 
-def assert_told_in_order(said: str) -> None:
+def assert_told_in_order(said: str, story: tuple[str, ...]) -> None:
     place = 0
-    for line in STORY:
+    for line in story:
         found = re.compile(line).search(said, place)
         assert found, f"{line!r} is not in, or not in its place in:\n{said}"
         place = found.end()

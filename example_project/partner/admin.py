@@ -1,0 +1,12 @@
+"""What the partner has received, in the admin."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+
+from partner.models import PartnerEvent
+
+
+@admin.register(PartnerEvent)
+class PartnerEventAdmin(admin.ModelAdmin):
+    list_display = ("__str__", "received_at")

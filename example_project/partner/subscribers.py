@@ -1,0 +1,16 @@
+"""The partner is told over HTTP what was shipped."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django_eventbus.contrib.http import forward
+
+from shipping.events import OrderShipped
+
+forward(
+    OrderShipped,
+    settings.PARTNER_URL,
+    name="partner.shipped",
+    secret=settings.PARTNER_SECRET,
+    queue="partner",
+)

@@ -1,0 +1,17 @@
+"""What the stock tells the world."""
+
+from __future__ import annotations
+
+from django_eventbus import Event, publish_model_events
+
+from stock.models import StockItem
+
+
+class StockChanged(Event, type="stock.changed", version=1):
+    """A StockItem was saved: whoever saves it publishes this, in the same transaction."""
+
+    item: str
+    left: int
+
+
+publish_model_events(StockItem, updated=StockChanged, fields=["left"])
