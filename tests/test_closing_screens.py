@@ -12,7 +12,7 @@ import pytest
 from django.utils import timezone
 
 from django_eventbus import Event, publish
-from django_eventbus.admin import closing
+from django_eventbus.admin import closing, export
 from django_eventbus.admin.copies import pytest_of
 from django_eventbus.admin.export import cell
 from django_eventbus.models import AuditEntry, DeadLetter, InboxRecord, OutboxEvent, RedrivePlan
@@ -313,6 +313,30 @@ def exported(client, query) -> str:
     response = client.get(f"{GROUPS}export/?{query}")
     assert "attachment" in response["Content-Disposition"]
     return b"".join(response.streaming_content).decode()
+
+
+def test_an_export_goes_on_from_batch_to_batch(admin_client, letters, monkeypatch):
+    monkeypatch.setattr(export, "BATCH", 2)
+
+    lines = exported(admin_client, "type=order.placed&format=ndjson").splitlines()
+
+    assert [json.loads(line)["id"] for line in lines] == [each.pk for each in letters]
+
+
+def only_shipping(user, verb, queue) -> bool:
+    return verb == "view" or queue.endswith("shipping")
+
+
+def test_discarding_may_be_for_some_queues_only(bus, letters, settings):
+    subscribed(bus, "ship", queue="shipping")
+    publish("order.placed", {})
+    bus.drain()
+    settings.EVENTBUS = {**settings.EVENTBUS, "PERMISSION": only_shipping}
+    client = user_with("view_deadletter", "discard_deadletter")
+
+    for query, status in (("subscription=ship", 302), ("type=order.placed", 403)):
+        form = {"selection": query, "reason": "because"}
+        assert client.post(f"{GROUPS}discard/", form).status_code == status
 
 
 def test_a_selection_is_exported_as_ndjson(admin_client, letters):

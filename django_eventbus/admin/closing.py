@@ -23,6 +23,7 @@ from django_eventbus.admin.dry_run import asked_selection, database_of
 from django_eventbus.admin.filters import in_words
 from django_eventbus.admin.pages import page, require_view, url_of
 from django_eventbus.closing import discard_selected, ignore_selected, restore_selected
+from django_eventbus.conf import conf
 from django_eventbus.matching import capped_count, freeze, letters_of
 from django_eventbus.models import DeadLetter
 from django_eventbus.models.dead_letter import DeadLetterQuerySet
@@ -161,7 +162,8 @@ def verb_view(verb: SelectionVerb, screen: ModelAdmin[Any], request: HttpRequest
 
 
 def _refusal(user: Any, letters: DeadLetterQuerySet) -> str:
-    if reason := why_not(user, "discard"):
+    reason = why_not(user, "discard")
+    if reason or not conf.permission:
         return reason
     queues = letters.order_by().values_list("queue", flat=True).distinct()
     return next(filter(None, (why_not(user, "discard", queue) for queue in queues)), "")
