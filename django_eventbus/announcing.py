@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from django_eventbus.deliveries import ReadDelivery
-from django_eventbus.events import ReceivedEvent
+from django_eventbus.events import Meta, ReceivedEvent, caused_by
 from django_eventbus.fingerprints import last_place
 from django_eventbus.messages import Message
 from django_eventbus.outcomes import (
@@ -27,15 +27,20 @@ from django_eventbus.signals import (
     event_skipped,
 )
 from django_eventbus.subscriptions import Subscription, meta_of
-from django_eventbus.transports.contract import Delivery
 
 logger = logging.getLogger(__name__)
 
 
-def announce_outcome(sender: object, delivery: Delivery, settlement: Settlement) -> None:
-    """Send the signal of what became of *delivery* for one subscription."""
+def tell(sender: object, delivery: ReadDelivery, settlement: Settlement) -> None:
+    """Tell what became of *delivery* for one subscription, which is the cause of what that leads to."""
     message = (settlement.message or delivery.message).identified()
     meta = meta_of(message, queue=delivery.queue, subscription=settlement.subscription)
+    with caused_by(meta):
+        _announce_outcome(sender, meta, settlement)
+        _call_hook(delivery, settlement)
+
+
+def _announce_outcome(sender: object, meta: Meta, settlement: Settlement) -> None:
     error = settlement.error
     match settlement.outcome:
         case Handled():
@@ -53,7 +58,7 @@ def announce_outcome(sender: object, delivery: Delivery, settlement: Settlement)
             announce(event_parked, sender, meta=meta, **details)
 
 
-def call_hook(delivery: ReadDelivery, settlement: Settlement) -> None:
+def _call_hook(delivery: ReadDelivery, settlement: Settlement) -> None:
     """Tell the subscription of its own outcome; what its hook raises changes nothing."""
     subscription, error = settlement.subscription, settlement.error
     if subscription is None or error is None:
@@ -65,7 +70,8 @@ def call_hook(delivery: ReadDelivery, settlement: Settlement) -> None:
     try:
         message = settlement.message or delivery.message
         hook(error, settlement.event or _received(message, delivery, subscription))
-    except Exception as failure:
+    # SystemExit too, as with a handler: it would end the thread.
+    except BaseException as failure:
         kind, place = type(failure).__name__, last_place(failure)
         logger.error("A hook of %s raised %s: %s", subscription.name, kind, place)
 

@@ -11,7 +11,7 @@ from django.db import DEFAULT_DB_ALIAS
 from django.utils import timezone
 from msgspec.structs import replace
 
-from django_eventbus.announcing import announce_outcome, call_hook
+from django_eventbus.announcing import tell
 from django_eventbus.conf import conf
 from django_eventbus.dead_letters import heal_unreached, was_discarded
 from django_eventbus.deliveries import ReadDelivery
@@ -78,8 +78,7 @@ class Consumer:
         finally:
             # Also what was settled before a sibling was busy: next time it is a duplicate.
             for settlement in settlements:
-                announce_outcome(Consumer, delivery, settlement)
-                call_hook(delivery, settlement)
+                tell(Consumer, delivery, settlement)
         return settlements
 
     def _act(self, delivery: Delivery, settlements: Sequence[Settlement]) -> None:

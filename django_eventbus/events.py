@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -44,6 +45,16 @@ class Meta:
 
 #: The event whose handler is running in this thread: the cause of what it publishes.
 cause: ContextVar[Meta | None] = ContextVar("django_eventbus.cause", default=None)
+
+
+@contextmanager
+def caused_by(meta: Meta | None) -> Iterator[None]:
+    """Name the cause of what is published within."""
+    token = cause.set(meta)
+    try:
+        yield
+    finally:
+        cause.reset(token)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from django_eventbus.commits import CommitMarker, refuse_broken_transaction
 from django_eventbus.conf import conf
-from django_eventbus.events import cause
+from django_eventbus.events import cause, caused_by
 from django_eventbus.exceptions import (
     Busy,
     NotCommitted,
@@ -89,7 +89,9 @@ class _Handling:
         self.began = time.monotonic()
 
     def run(self) -> Settlement:
-        outcome = self._outcome()
+        # As long as the transaction, not as the handler: its on_commit hooks publish too.
+        with caused_by(cause.get()):
+            outcome = self._outcome()
         if self.message.round and _is_closed(outcome):
             self._heal()
         return Settlement(
@@ -240,15 +242,13 @@ class _Handling:
         if due and due > timezone.now():
             raise TooEarly(until=due)
         self.event = self.subscription.event(self.message, self.arrival.payload)
-        token = cause.set(self.event.meta)
+        cause.set(self.event.meta)
         try:
             with limited(self.subscription):
                 self.subscription.handle(self.event)
         except (Busy, Unavailable) as error:
             # Ours to raise: from a handler they would be taken for an outage, for ever.
             raise RuntimeError(f"the handler raised {type(error).__name__}") from error
-        finally:
-            cause.reset(token)
 
     def _record(self, error: BaseException) -> Outcome:
         with proven(self.using), transaction.atomic(using=self.using, durable=True):

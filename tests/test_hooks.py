@@ -56,15 +56,16 @@ def test_a_copy_that_comes_again_is_not_told_again(bus):
     assert len(parked.calls) == 1
 
 
-def test_a_hook_that_fails_is_logged_and_changes_nothing(bus, caplog):
+@pytest.mark.parametrize("failure", [RuntimeError, SystemExit])
+def test_a_hook_that_fails_is_logged_and_changes_nothing(bus, caplog, failure):
     def broken(error, event):
-        raise RuntimeError("secret payload")
+        raise failure("secret payload")
 
     bus.subscribe("order.*", tries=1, name="billing", on_parked=broken)(fail)
     bus.put()
 
     assert [type(each) for each in bus.consume()] == [Park]
-    assert "A hook of billing raised RuntimeError" in caplog.text
+    assert f"A hook of billing raised {failure.__name__}" in caplog.text
     assert "secret payload" not in caplog.text
 
 

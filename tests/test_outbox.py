@@ -29,6 +29,7 @@ from django_eventbus.events import Meta, cause
 from django_eventbus.exceptions import InvalidEvent, NoTransaction
 from django_eventbus.models import OutboxEvent
 from django_eventbus.outbox import address_again
+from django_eventbus.signals import event_handled
 from tests.shop.models import Parent
 
 SURROGATE = "\ud800"
@@ -294,6 +295,53 @@ def test_a_handlers_events_inherit_the_correlation_and_name_their_cause(bus):
         str(placed),
     )
     assert rows["order.late"].causation_id == ""
+
+
+def fail(event):
+    raise ValueError
+
+
+def publish_at_commit(event):
+    transaction.on_commit(lambda: publish("order.paid"))
+
+
+@pytest.mark.parametrize(
+    ("handler", "options"),
+    [
+        (publish_at_commit, {}),
+        (fail, {"debug_handler": lambda event: publish("order.paid")}),
+        (
+            fail,
+            {"retry": ["1s"], "tries": 2, "on_retry": lambda error, event: publish("order.paid")},
+        ),
+        (fail, {"tries": 1, "on_parked": lambda error, event: publish("order.paid")}),
+    ],
+    ids=["on_commit", "debug_handler", "on_retry", "on_parked"],
+)
+def test_so_does_what_is_published_around_a_handler(bus, handler, options):
+    bus.subscribe("order.placed", **options)(handler)
+
+    placed = publish("order.placed", correlation_id="r", debug=True)
+    bus.drain()
+
+    paid = OutboxEvent.objects.get(type="order.paid")
+    assert (paid.correlation_id, paid.causation_id) == ("r", str(placed))
+
+
+def test_so_does_what_a_receiver_of_an_outcome_publishes(bus):
+    def on_handled(meta, **kwargs):
+        if meta.type == "order.placed":
+            publish("order.paid")
+
+    bus.subscribe("order.placed")(print)
+    placed = publish("order.placed")
+    event_handled.connect(on_handled)
+    try:
+        bus.drain()
+    finally:
+        event_handled.disconnect(on_handled)
+
+    assert OutboxEvent.objects.get(type="order.paid").causation_id == str(placed)
 
 
 @pytest.mark.django_db
