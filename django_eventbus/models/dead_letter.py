@@ -122,8 +122,7 @@ class DeadLetter(CarriedMessage):
             ),
             # The groups, and what is counted per group, without a look at the rows.
             models.Index(
-                fields=["state", "fingerprint", "parked_at"],
-                include=["round"],
+                fields=["state", "fingerprint", "parked_at", "round"],
                 name="eventbus_dead_letter_group",
             ),
             # Asked before each message of a subscription that holds keys.
