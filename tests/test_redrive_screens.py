@@ -506,6 +506,19 @@ def test_a_plan_is_steered_only_with_the_right(plan):
     assert RedrivePlan.objects.get().state == "canary"
 
 
+def no_redrive_here(user, verb, queue) -> bool:
+    return verb != "redrive"
+
+
+def test_a_plan_is_steered_only_by_who_may_redrive_on_its_queues(plan, settings):
+    client = user_with("view_deadletter", "redrive_deadletter", "view_redriveplan")
+    settings.EVENTBUS = {**settings.EVENTBUS, "PERMISSION": no_redrive_here}
+
+    assert do(client, plan, "cancel").status_code == 403
+    assert "You may not do this on the queue" in text(client.get(f"{PLANS}{plan.pk}/change/"))
+    assert RedrivePlan.objects.get().state == "canary"
+
+
 def test_a_plan_pauses_itself_and_says_why(admin_client, bus, plan):
     carry_out(bus)
 

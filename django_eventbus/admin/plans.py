@@ -20,6 +20,7 @@ from django_eventbus.admin.json_fields import written
 from django_eventbus.admin.pages import View, page, page_urls, require_view, url_of
 from django_eventbus.admin.plan_progress import Progress, outcomes_of, progress_of
 from django_eventbus.admin.read_only import ReadOnlyAdmin, ago
+from django_eventbus.conf import conf
 from django_eventbus.exceptions import BadPlan
 from django_eventbus.models import PlannedRedrive, RedrivePlan
 from django_eventbus.permissions import why_not
@@ -112,7 +113,7 @@ def parts_of(screen: RedrivePlanAdmin, request: HttpRequest, plan: RedrivePlan) 
 
 
 def _verbs(screen: RedrivePlanAdmin, request: HttpRequest, plan: RedrivePlan) -> list[Any]:
-    refusal = why_not(request.user, "redrive")
+    refusal = _refusal(request.user, plan)
     return [
         {"label": label, "url": url_of(screen, "verb", plan.pk, name), "why_not": refusal}
         for name, (label, states) in VERBS.items()
@@ -127,17 +128,26 @@ def verb_view(
     if request.method != "POST":
         return HttpResponseNotAllowed(["POST"])
     require_view(screen, request)
-    if why_not(request.user, "redrive"):
-        raise PermissionDenied
     if verb not in _DO:
         raise Http404(_("There is no such verb."))
+    if refusal := _refusal(request.user, found(screen, request, plan_id)):
+        raise PermissionDenied(refusal)
     try:
         _DO[verb](plan_id, by=request.user.get_username(), using=_database(screen, request))
     except BadPlan as error:
         screen.message_user(request, str(error), messages.WARNING)
-    except RedrivePlan.DoesNotExist:
-        raise Http404(_("There is no such plan.")) from None
     return redirect(url_of(screen, "change", plan_id))
+
+
+def _refusal(user: Any, plan: RedrivePlan) -> str:
+    """Say why *user* may not steer *plan*, or return ""."""
+    reason = why_not(user, "redrive")
+    if reason or not conf.permission:
+        return reason
+    rows = PlannedRedrive.objects.using(plan._state.db).filter(plan=plan).order_by()
+    queues = rows.exclude(dead_letter__queue=None).values_list("dead_letter__queue", flat=True)
+    reasons = (why_not(user, "redrive", queue) for queue in queues.distinct())
+    return next(filter(None, reasons), "")
 
 
 def _database(screen: RedrivePlanAdmin, request: HttpRequest) -> str:
