@@ -333,6 +333,12 @@ def test_the_dry_run_tells_what_would_move_and_what_would_not(admin_client, bus,
     assert f"charge {conf.queue()} order.placed 3" in shown
 
 
+def test_the_time_of_a_frozen_selection_is_told_as_other_times_are(admin_client, letters):
+    shown = admin_client.get(f"{DRY_RUN}?type=order.placed&as_of=2026-01-31T12:00:00%2B00:00~9")
+
+    assert "type=order.placed, as of 2026-01-31 06:00:00" in text(shown)
+
+
 def test_a_get_moves_nothing(admin_client, letters):
     form = {"selection": "type=order.placed", **PACE}
     admin_client.get(DRY_RUN, form)

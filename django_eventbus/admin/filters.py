@@ -11,6 +11,7 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from django_eventbus.admin.read_only import localised
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import BadSelection
 from django_eventbus.models import DeadLetter
@@ -123,7 +124,8 @@ def in_words(selection: Selection) -> str:
     others = Selection(tuple(term for term in selection.terms if term.name != "as_of"))
     if not selection.cut:
         return others.words()
-    words = {"words": others.words(), "time": f"{selection.cut.at:%Y-%m-%d %H:%M:%S}"}
+    at = localised(selection.cut.at)
+    words = {"words": others.words(), "time": f"{at:%Y-%m-%d %H:%M:%S}"}
     return _("%(words)s, as of %(time)s") % words
 
 

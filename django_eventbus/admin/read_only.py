@@ -114,13 +114,18 @@ def ago(moment: datetime | None) -> str:
     """Render how long ago *moment* was, with the moment itself on hover."""
     if moment is None:
         return "-"
-    local = timezone.localtime(moment) if timezone.is_aware(moment) else moment
+    local = localised(moment)
     return format_html(
         '<time datetime="{}" title="{}">{}</time>',
         local.isoformat(),
         date_format(local, "DATETIME_FORMAT"),
         _age(moment),
     )
+
+
+def localised(moment: datetime) -> datetime:
+    """Return *moment* in the time zone that pages are in."""
+    return timezone.localtime(moment) if timezone.is_aware(moment) else moment
 
 
 def _age(moment: datetime) -> str:

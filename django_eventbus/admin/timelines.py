@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from django_eventbus.admin.excerpts import short, visible
+from django_eventbus.admin.read_only import localised
 from django_eventbus.admin.related import attempts_of
 from django_eventbus.messages import (
     EDITED_FROM,
@@ -94,7 +95,7 @@ def _destination(row: OutboxEvent) -> Iterator[str]:
         words = {"exchange": row.exchange, "key": row.routing_key}
         yield _("to %(exchange)s with the key %(key)s") % words
     if row.due_at:
-        yield _("due at %(time)s") % {"time": f"{row.due_at:%Y-%m-%d %H:%M:%S}"}
+        yield _("due at %(time)s") % {"time": f"{localised(row.due_at):%Y-%m-%d %H:%M:%S}"}
 
 
 def _attempt(attempt: Attempt) -> Moment:
