@@ -13,6 +13,7 @@ from django_eventbus import publish, signals
 from django_eventbus.contrib import turns
 from django_eventbus.exceptions import BrokerUnavailable
 from django_eventbus.models import DeadLetter, OutboxEvent, RelayLease
+from django_eventbus.relay import Relay
 from tests.shop.models import Effect
 
 celery = pytest.importorskip("django_eventbus.contrib.celery", exc_type=ImportError)
@@ -72,6 +73,35 @@ def test_the_tasks_relay_and_consume_what_is_due(bus):
     assert OutboxEvent.objects.get().state == "published"
 
 
+def test_a_turn_takes_an_ordered_queue_in_its_order_beside_the_others(bus):
+    seen = []
+
+    def handle(event):
+        seen.append((event.payload, event.meta.attempt))
+        if event.payload == 1 and event.meta.attempt == 1:
+            raise ValueError("not yet")
+
+    bus.subscribe("order.*", name="ordered", queue="a", ordered=True, retry=["10ms"])(handle)
+    bus.subscribe("order.*", name="charge")(leave_effect)
+    for number in (1, 2):
+        publish("order.placed", number)
+
+    celery.relay()
+    celery.consume()
+
+    assert seen == [(1, 1), (1, 2), (2, 1)]
+    assert Effect.objects.count() == 2
+
+
+def test_a_turn_parks_what_nobody_takes_from_an_ordered_queue(bus):
+    bus.subscribe("order.*", name="ordered", queue="a", ordered=True, retry=["10ms"])(print)
+    bus.put(queue="a", type="other.happened", routing_key="other.happened")
+
+    celery.consume(within=5)
+
+    assert (bus.letter.kind, bus.letter.queue) == ("unmatched", "shop.shop-tests.a")
+
+
 def test_a_turn_of_the_relay_opens_redrives_that_went_unanswered(bus):
     @bus.subscribe("order.placed", name="charge", retry=[])
     def charge(event):
@@ -128,7 +158,7 @@ def test_a_turn_ends_when_its_time_is_up(bus):
 
 
 def test_an_outage_ends_the_turn_and_is_told_once(bus, settings, monkeypatch):
-    monkeypatch.setattr(turns, "_watch", turns.OutageWatch(None))
+    monkeypatch.setattr(turns, "_watch", turns.OutageWatch(Relay))
     unreachable = "amqp://guest:guest@127.0.0.1:1/"
     settings.EVENTBUS = {**settings.EVENTBUS, "BROKER_URL": unreachable, "CONNECT_TIMEOUT": "1s"}
     bus.subscribe("order.placed", name="charge")

@@ -313,6 +313,23 @@ def test_drain_plays_delays_odd_retries_and_deferrals_at_once(everywhere):
     assert Effect.objects.count() == 1
 
 
+def test_drain_keeps_the_order_of_an_ordered_subscription(everywhere):
+    seen = []
+
+    @subscribe("order.*", name="ordered", queue="lines", ordered=True, retry=["1m", "1m"])
+    def handle(event):
+        seen.append((event.payload["n"], event.meta.attempt))
+        if event.payload["n"] == 1:
+            raise ValueError("never")
+
+    for number in (1, 2):
+        publish("order.placed", {"n": number}, key=7)
+    everywhere.drain()
+
+    assert seen == [(1, 1), (1, 2), (1, 3), (2, 1)]
+    assert [letter.kind for letter in everywhere.parked] == ["failed"]
+
+
 def test_drain_follows_what_handlers_publish(everywhere):
     @subscribe("order.placed", name="charge", queue="billing")
     def charge(event):

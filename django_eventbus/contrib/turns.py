@@ -14,12 +14,13 @@ from django_eventbus import transports
 from django_eventbus.conf import conf
 from django_eventbus.durations import Duration, seconds
 from django_eventbus.exceptions import Unavailable
+from django_eventbus.ordered_workers import OrderedWorkers
 from django_eventbus.outages import OutageWatch
 from django_eventbus.pruning import SHORTEST_AGE, prune
 from django_eventbus.relay import Relay
 from django_eventbus.subscriptions import registry
 from django_eventbus.transports.contract import QueueSpec, Transport
-from django_eventbus.workers import ConsumerWorkers, queue_specs
+from django_eventbus.workers import ConsumerWorkers, Crew, queue_specs
 
 #: Of this process, over all its turns: an outage is told once at each end.
 _watch = OutageWatch(Relay)
@@ -43,22 +44,53 @@ def relay_ready(using: str, within: float) -> int:
 
 
 def consume_due(within: float) -> None:
-    """Handle what is due, for at most *within* seconds and the message in hand."""
+    """Handle what is due, for at most *within* seconds and the messages in hand."""
     if not registry.queues():
         return
-    stop = threading.Event()
-    timer = threading.Timer(within, stop.set)
-    timer.daemon = True
     with _outage_told():
-        workers = ConsumerWorkers(
-            _transport(), registry.queues(), stop, prefetch=1, is_idle=lambda: True
-        )
+        workers = _workers(_transport())
+        timer = threading.Timer(within, _stop, [workers])
+        timer.daemon = True
         timer.start()
         try:
-            workers.loop()
+            _run(workers)
         finally:
             timer.cancel()
-            workers.close()
+            for each in workers:
+                each.close()
+
+
+def _workers(transport: Transport) -> list[ConsumerWorkers]:
+    """Return the workers of a turn: those of ordered queues beside the others, as in a command."""
+    queues = registry.queues()
+    # Each with a stop of its own: one that has nothing to do must not end the others.
+    workers: list[ConsumerWorkers] = [
+        OrderedWorkers(transport, queue, threading.Event(), is_idle=_is_idle)
+        for queue in filter(registry.is_ordered, queues)
+    ]
+    if unordered := [queue for queue in queues if not registry.is_ordered(queue)]:
+        stop = threading.Event()
+        workers.append(ConsumerWorkers(transport, unordered, stop, prefetch=1, is_idle=_is_idle))
+    return workers
+
+
+def _is_idle() -> bool:
+    return True
+
+
+def _stop(workers: list[ConsumerWorkers]) -> None:
+    for each in workers:
+        each.stop.set()
+
+
+def _run(workers: list[ConsumerWorkers]) -> None:
+    if len(workers) == 1:
+        workers[0].loop()
+        return
+    crew = Crew()
+    for each in workers:
+        crew.add("turn", each.loop)
+    crew.run()
 
 
 def prune_settled(older_than: Duration, using: str) -> dict[str, int]:
