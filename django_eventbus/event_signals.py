@@ -54,9 +54,11 @@ class EventSignal(Signal):
         return self.send(sender, **fields)
 
     async def asend(self, sender: object = None, **fields: Any) -> UUID:  # type: ignore[override]
+        """Do as send(), from asynchronous code."""
         return await sync_to_async(self.send)(sender, **fields)
 
     async def asend_robust(self, sender: object = None, **fields: Any) -> UUID:  # type: ignore[override]
+        """Do as asend()."""
         return await self.asend(sender, **fields)
 
     def connect(
@@ -64,13 +66,13 @@ class EventSignal(Signal):
         receiver: Receiver,
         sender: object = None,
         weak: bool = True,
-        dispatch_uid: str | None = None,
+        dispatch_uid: object = None,
         **options: Any,
     ) -> None:
         """Subscribe *receiver*; *options* are those of @subscribe, such as queue and retry."""
         if sender is not None:
             raise TypeError("The sender of an EventSignal does not travel: connect without sender=")
-        name = str(dispatch_uid) if dispatch_uid else name_of(receiver)
+        name = _name(receiver, dispatch_uid)
         # As with any signal, to connect the same one again changes nothing.
         if name not in self._subscriptions:
             subscribe(self.event, name=name, **options)(self._handler(receiver))
@@ -80,16 +82,16 @@ class EventSignal(Signal):
         self,
         receiver: Receiver | None = None,
         sender: object = None,
-        dispatch_uid: str | None = None,
+        dispatch_uid: object = None,
     ) -> bool:
         """Take the subscription away; return whether there was one."""
-        name = dispatch_uid or (name_of(receiver) if receiver else "")
-        found = self._subscriptions.pop(name, None)
+        found = self._subscriptions.pop(_name(receiver, dispatch_uid), None)
         if found:
             registry.remove(found)
         return found is not None
 
     def has_listeners(self, sender: object = None) -> bool:
+        """Whether anything here is subscribed by it; elsewhere there may be more."""
         return bool(self._subscriptions)
 
     def _handler(self, receiver: Receiver) -> Callable[[Event | ReceivedEvent], object]:
@@ -104,3 +106,9 @@ class EventSignal(Signal):
         if self.key is None:
             return None
         return field(self.key) if isinstance(self.key, str) else self.key(event)
+
+
+def _name(receiver: Receiver | None, dispatch_uid: object) -> str:
+    if dispatch_uid:
+        return str(dispatch_uid)
+    return name_of(receiver) if receiver else ""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import django_eventbus
-from django_eventbus import exceptions
+from django_eventbus import exceptions, testing
 
 PACKAGE = Path(django_eventbus.__file__).parent
 PUBLIC = [
@@ -86,6 +86,20 @@ def test_the_public_names_are_these():
 @pytest.mark.parametrize("name", PUBLIC)
 def test_every_public_name_can_be_had_and_says_what_it_is_for(name):
     assert getdoc(getattr(django_eventbus, name))
+
+
+@pytest.mark.parametrize("name", testing.__all__)
+def test_so_do_the_tools_for_tests(name):
+    assert getdoc(getattr(testing, name))
+
+
+def test_every_member_of_what_is_public_says_what_it_is_for():
+    public = [getattr(django_eventbus, name) for name in PUBLIC]
+    tools = [getattr(testing, name) for name in testing.__all__]
+    for each in (each for each in (*public, *tools) if isinstance(each, type)):
+        for name, member in vars(each).items():
+            if callable(member) and not name.startswith("_"):
+                assert getdoc(member), f"{each.__name__}.{name}"
 
 
 def test_an_unknown_name_is_an_attribute_error_like_anywhere_else():

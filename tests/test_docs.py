@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ import django_eventbus
 from django_eventbus import Meta, exceptions, messages, models, signals, testing
 from django_eventbus.codes import FIELDS, LINES
 from django_eventbus.conf import SETTINGS
+from django_eventbus.contrib.http import forward
 from django_eventbus.naming import TEMPLATES
 from tests.helpers import eventually, plugin_arguments
 
@@ -49,6 +51,11 @@ COMMANDS = (
     "redrive_events",
     "relay_events",
 )
+
+#: Of the public names, those that are called to do something.
+FUNCTIONS = sorted({*django_eventbus.__all__} - {"Command", "Event", "Meta", "ReceivedEvent"})
+FUNCTIONS = [each for each in FUNCTIONS if each not in ("GiveUp", "RetryLater", "Skip", "TooEarly")]
+NONE = inspect.Parameter.empty
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PRESS = "<!-- the test presses them here -->"
@@ -241,19 +248,58 @@ def parameters(member: object) -> list[str]:
     return list(inspect.signature(member).parameters)[1:] if inspect.isfunction(member) else []
 
 
-@pytest.mark.parametrize("name", ["publish", "publish_many", "send_command", "subscribe"])
+@pytest.mark.parametrize("name", [*FUNCTIONS, "forward"])
 def test_every_signature_is_documented(name: str):
     page = section(DOCS / "reference/api.md", f"{name}()")
     documented = ast.parse(FENCE.search(page)[2]).body[0].args
 
-    signature = inspect.signature(getattr(django_eventbus, name))
-    by_place = [each for each in signature.parameters.values() if each.kind != each.KEYWORD_ONLY]
-    by_name = [each for each in signature.parameters.values() if each.kind == each.KEYWORD_ONLY]
+    public = forward if name == "forward" else getattr(django_eventbus, name)
+    given = inspect.signature(public).parameters.values()
+    by_place = [each.name for each in given if each.kind == each.POSITIONAL_OR_KEYWORD]
+    by_name = [each for each in given if each.kind == each.KEYWORD_ONLY]
 
-    assert [each.arg for each in documented.args] == [each.name for each in by_place]
+    assert [each.arg for each in documented.args] == by_place
     assert [each.arg for each in documented.kwonlyargs] == [each.name for each in by_name]
-    defaults = [ast.literal_eval(each) for each in documented.kw_defaults]
+    defaults = [ast.literal_eval(each) if each else NONE for each in documented.kw_defaults]
     assert defaults == [each.default for each in by_name]
+    assert bool(documented.kwarg) == any(each.kind == each.VAR_KEYWORD for each in given)
+
+
+def test_everything_for_operators_is_there_and_says_what_it_does():
+    documented = first_column(DOCS / "reference/api.md", "For operators")
+
+    for each in documented:
+        name, _, parameters = each.partition("(")
+        if name.startswith("django_eventbus."):
+            found = named(name)
+            assert inspect.getdoc(found), name
+            assert re.findall(r"\w+", parameters) == list(inspect.signature(found).parameters), name
+
+
+def named(path: str) -> object:
+    """Return what is called *path*: a function, or a method of a class."""
+    module, _, name = path.rpartition(".")
+    try:
+        return getattr(import_module(module), name)
+    except ModuleNotFoundError:
+        return getattr(named(module), name)
+
+
+def test_what_the_docs_import_is_in_the_reference():
+    pages = "".join(page.read_text() for page in (DOCS / "reference").glob("*.md"))
+
+    for page in PAGES:
+        for name in imported(page):
+            assert re.search(rf"`[\w.]*\b{name}\b|^## {name}", pages, re.M), f"{page}: {name}"
+
+
+def imported(page: Path) -> Iterator[str]:
+    for block in blocks(page, "python"):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
+                "django_eventbus"
+            ):
+                yield from (each.name for each in node.names)
 
 
 def test_every_error_is_documented():

@@ -118,9 +118,11 @@ def test_without_a_dispatch_uid_a_receiver_is_named_by_its_place(bus, placed):
 
 def test_to_disconnect_takes_the_subscription_away(bus, placed):
     connect(bus, placed, note, dispatch_uid="billing")
+    connect(bus, placed, note, dispatch_uid=7)
     connect(bus, placed, note)
 
     assert placed.disconnect(dispatch_uid="billing")
+    assert placed.disconnect(dispatch_uid=7)
     assert placed.disconnect(note)
     assert not placed.disconnect(note)
     assert not placed.has_listeners()
