@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.db import transaction
+from django.utils.translation import gettext as _
 
 from django_eventbus import audit
 from django_eventbus.dry_runs import Forecast, dry_run
@@ -29,7 +30,7 @@ def edit_and_redrive(
         letters = DeadLetter.objects.using(using).select_for_update()
         letter = letters.redrivable().filter(pk=letter_id).first()
         if letter is None or (round is not None and letter.round != round):
-            raise BadEdit(["The dead letter is no longer open, or was re-driven meanwhile."])
+            raise BadEdit([_("The dead letter is no longer open, or was re-driven meanwhile.")])
         message = edited_message(letter, edit)
         audit.record(
             "edit and re-drive",

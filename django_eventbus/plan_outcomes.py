@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from django_eventbus.conf import conf
 from django_eventbus.durations import label
@@ -36,13 +37,13 @@ def _same_message(sent: QuerySet[PlannedRedrive], using: str) -> Iterator[Known]
         yield row, *outcome_of(row, row.dead_letter)
     letters = DeadLetter.objects.using(using).filter(pk=OuterRef("dead_letter_id"))
     for row in sent.exclude(Exists(letters))[:_BATCH]:
-        yield row, State.UNKNOWN, "its dead letter was pruned"
+        yield row, State.UNKNOWN, _("its dead letter was pruned")
 
 
 def outcome_of(row: PlannedRedrive, letter: DeadLetter) -> tuple[str, str]:
     """Return the state of a planned re-drive that is answered, and why it is that."""
     if letter.round > row.round + 1:
-        return State.FAILED, "it failed, and was re-driven again since"
+        return State.FAILED, _("it failed, and was re-driven again since")
     match letter.state:
         case DeadLetter.State.HEALED:
             return State.HEALED, ""
@@ -50,7 +51,7 @@ def outcome_of(row: PlannedRedrive, letter: DeadLetter) -> tuple[str, str]:
             return State.FAILED, letter.error_type
         case DeadLetter.State.UNKNOWN:
             return State.UNKNOWN, letter.note
-    return State.SKIPPED, f"it was {letter.state} meanwhile"
+    return State.SKIPPED, _("it was %(state)s meanwhile") % {"state": letter.get_state_display()}
 
 
 def _edited(sent: QuerySet[PlannedRedrive], using: str) -> Iterator[Known]:
@@ -72,6 +73,7 @@ def _edited(sent: QuerySet[PlannedRedrive], using: str) -> Iterator[Known]:
         elif row.sent_as in handled:
             yield row, State.HEALED, ""
         elif row.dead_letter_id in unsent_ids:
-            yield row, State.UNKNOWN, "it did not reach its queue"
+            yield row, State.UNKNOWN, _("it did not reach its queue")
         elif row.sent_at and row.sent_at < limit:
-            yield row, State.UNKNOWN, f"nothing was heard of it for {label(conf.redrive_timeout)}"
+            words = _("nothing was heard of it for %(time)s")
+            yield row, State.UNKNOWN, words % {"time": label(conf.redrive_timeout)}

@@ -8,6 +8,7 @@ from datetime import datetime
 from django.db import connections, transaction
 from django.db.models import F, QuerySet
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from django_eventbus import audit
 from django_eventbus.models import PlannedRedrive, RedrivePlan
@@ -76,10 +77,11 @@ def _decide(plan: RedrivePlan, using: str) -> None:
     outcomes = _latest_outcomes(plan, using)
     is_canary_known = plan.state == State.CANARY and not _canary_left(plan, using)
     if is_failing(outcomes, plan.fail_percent, is_complete=is_canary_known):
-        plan.pause(
-            f"{outcomes.failed} of the latest {outcomes.total} failed again, "
-            f"which is more than {plan.fail_percent} %."
+        words = _(
+            "%(failed)d of the latest %(total)d failed again, which is more than %(most)d %%."
         )
+        values = {"failed": outcomes.failed, "total": outcomes.total, "most": plan.fail_percent}
+        plan.pause(words % values)
     elif is_canary_known:
         plan.pass_canary()
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from django.db import connections, transaction
 from django.db.models import Count
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from django_eventbus import audit
 from django_eventbus.conf import conf
@@ -61,7 +63,7 @@ def make_plan(
         count = _freeze_rows(plan, letters, using)
         sys.audit("eventbus.plans.frozen")
         if not count:
-            raise BadPlan("Nothing that could be re-driven is among these dead letters.")
+            raise BadPlan(_("Nothing that could be re-driven is among these dead letters."))
         require_reason(reason, count)
         audit.record(
             "plan re-drive",
@@ -75,10 +77,19 @@ def make_plan(
     return plan
 
 
+_REFUSALS = {
+    "start": gettext_lazy("Plan %(id)d is %(state)s: one cannot start it."),
+    "pause": gettext_lazy("Plan %(id)d is %(state)s: one cannot pause it."),
+    "resume": gettext_lazy("Plan %(id)d is %(state)s: one cannot resume it."),
+    "cancel": gettext_lazy("Plan %(id)d is %(state)s: one cannot cancel it."),
+}
+
+
 def require_reason(reason: str, count: int) -> None:
     """Raise BadPlan if so many need a reason, and there is none."""
     if count > conf.reason_above and not reason.strip():
-        raise BadPlan(f"More than {conf.reason_above:,} dead letters need a reason; say why.")
+        words = _("More than %(number)s dead letters need a reason; say why.")
+        raise BadPlan(words % {"number": f"{conf.reason_above:,}"})
 
 
 def start(plan_id: int, *, by: str, using: str) -> RedrivePlan:
@@ -143,7 +154,8 @@ def _changed(
         # Waits for the step that a worker is in the middle of.
         plan = RedrivePlan.objects.using(using).select_for_update().get(pk=plan_id)
         if plan.state not in states:
-            raise BadPlan(f"Plan {plan_id} is {plan.state}: one cannot {verb} it.")
+            state = plan.get_state_display()
+            raise BadPlan(str(_REFUSALS[verb]) % {"id": plan_id, "state": state})
         _change(plan, verb, by)
         audit.record(
             f"{verb} plan",
@@ -161,11 +173,11 @@ def _change(plan: RedrivePlan, verb: str, by: str) -> None:
         case "start":
             plan.start()
         case "pause":
-            plan.pause(f"Paused by {by}.")
+            plan.pause(_("Paused by %(by)s.") % {"by": by})
         case "resume":
             plan.resume(_state_to_resume(plan))
         case "cancel":
-            plan.cancel(f"Cancelled by {by}.")
+            plan.cancel(_("Cancelled by %(by)s.") % {"by": by})
 
 
 def _state_to_resume(plan: RedrivePlan) -> str:

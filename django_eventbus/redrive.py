@@ -11,6 +11,7 @@ from functools import partial
 from django.db import connections, transaction
 from django.db.models import Exists, F, OuterRef, QuerySet
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from django_eventbus import audit
 from django_eventbus.conf import conf
@@ -195,9 +196,8 @@ def give_up_waiting(using: str) -> int:
     )
     with transaction.atomic(using=using):
         ids = list(_without_waiting(silent).values_list("pk", flat=True))
-        return silent.filter(pk__any_of=ids).update(
-            state=DeadLetter.State.UNKNOWN, note=f"Nothing was heard of it for {label(limit)}."
-        )
+        note = _("Nothing was heard of it for %(time)s.") % {"time": label(limit)}
+        return silent.filter(pk__any_of=ids).update(state=DeadLetter.State.UNKNOWN, note=note)
 
 
 def close_replaced(using: str) -> int:
@@ -224,5 +224,6 @@ def report_unsent(rows: Iterable[OutboxEvent], using: str) -> None:
             DeadLetter.objects.using(using).filter(
                 pk=letter_id, state=DeadLetter.State.REDRIVING
             ).update(
-                state=DeadLetter.State.UNKNOWN, note=f"It did not reach the queue {row.queue}."
+                state=DeadLetter.State.UNKNOWN,
+                note=_("It did not reach the queue %(queue)s.") % {"queue": row.queue},
             )

@@ -15,6 +15,8 @@ from difflib import get_close_matches
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
+from django.utils.translation import gettext
+
 from django_eventbus.durations import seconds
 from django_eventbus.exceptions import BadSelection
 from django_eventbus.messages import is_storable
@@ -71,7 +73,9 @@ class Selection:
         pairs = [word.partition("=") for word in words]
         for name, equals, _ in pairs:
             if not equals:
-                raise BadSelection(f"{name!r:.100} is no filter: write name=value.")
+                raise BadSelection(
+                    gettext("%(name)r is no filter: write name=value.") % {"name": name[:100]}
+                )
         return cls.of(((name, text) for name, _, text in pairs), now=now)
 
     @classmethod
@@ -96,7 +100,7 @@ class Selection:
 
     def words(self) -> str:
         """Write it as a person reads it."""
-        return " ".join(f"{name}={text}" for name, text in self.pairs) or "all"
+        return " ".join(f"{name}={text}" for name, text in self.pairs) or gettext("all")
 
     def with_terms(self, **texts: str) -> Selection:
         """Return it with these terms in place of those of the same names."""
@@ -114,7 +118,9 @@ def is_filter(name: str) -> bool:
 
 def _term(name: str, text: str, now: datetime) -> Term:
     if not is_storable(text):
-        raise BadSelection(f"{name!r:.100} holds a NUL or a lone surrogate.")
+        raise BadSelection(
+            gettext("%(name)r holds a NUL or a lone surrogate.") % {"name": name[:100]}
+        )
     head, _, path = name.partition(".")
     try:
         if head in _BY_PATH:
@@ -131,8 +137,9 @@ def _read(name: str, text: str, now: datetime) -> tuple[Any, str]:
         return time, time.isoformat()
     if name not in _READERS:
         guess = get_close_matches(name, _READERS, 1)
-        hint = f"did you mean {guess[0]!r}" if guess else f"there are {', '.join(FILTERS)}"
-        raise ValueError(f"there is no such filter; {hint}")
+        if guess:
+            raise ValueError(gettext("there is no such filter; did you mean %r") % guess[0])
+        raise ValueError(gettext("there is no such filter; there are %s") % ", ".join(FILTERS))
     return _READERS[name](text), text
 
 
@@ -145,20 +152,20 @@ def json_values(text: str) -> list[Any]:
     if isinstance(value, str):
         return [value]
     if isinstance(value, dict | list):
-        raise ValueError("write a single value, not an object or a list")
+        raise ValueError(gettext("write a single value, not an object or a list"))
     return [value, text]
 
 
 def _payload_path(path: str) -> tuple[str, ...]:
     parts = tuple(path.split("."))
     if not all(parts):
-        raise ValueError("write where in the payload, such as payload.order.id=42")
+        raise ValueError(gettext("write where in the payload, such as payload.order.id=42"))
     return parts
 
 
 def _header_path(path: str) -> tuple[str, ...]:
     if not path:
-        raise ValueError("write which header, such as header.tenant=acme")
+        raise ValueError(gettext("write which header, such as header.tenant=acme"))
     return (path,)
 
 
@@ -168,28 +175,31 @@ def _text(text: str) -> str:
 
 def _some_text(text: str) -> str:
     if not text:
-        raise ValueError("write some words")
+        raise ValueError(gettext("write some words"))
     return text
 
 
 def _whole(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 9:
-        raise ValueError("write a whole number")
+        raise ValueError(gettext("write a whole number"))
     return int(text)
 
 
 def _yes_or_no(text: str) -> bool:
     if text not in ("yes", "no"):
-        raise ValueError("write yes or no")
+        raise ValueError(gettext("write yes or no"))
     return text == "yes"
 
 
 def _ids(text: str) -> tuple[int, ...]:
     parts = text.split(",")
     if not all(part.isascii() and part.isdigit() and len(part) < 19 for part in parts):
-        raise ValueError("write ids with commas in between, such as id=1,2,3")
+        raise ValueError(gettext("write ids with commas in between, such as id=1,2,3"))
     if len(parts) > _MOST_IDS:
-        raise ValueError(f"these are more than {_MOST_IDS:,} ids; filter by something else")
+        raise ValueError(
+            gettext("these are more than %(most)s ids; filter by something else")
+            % {"most": f"{_MOST_IDS:,}"}
+        )
     return tuple(map(int, parts))
 
 
@@ -202,14 +212,16 @@ def _time(text: str, now: datetime) -> datetime:
         # A "+" of an offset is a space in a URL that somebody wrote by hand.
         time = datetime.fromisoformat(text.replace(" ", "+") if text.count(" ") == 1 else text)
     except ValueError:
-        raise ValueError("write a time like 2026-01-31T12:00, or a duration like 24h") from None
+        raise ValueError(
+            gettext("write a time like 2026-01-31T12:00, or a duration like 24h")
+        ) from None
     return time if time.tzinfo else time.replace(tzinfo=now.tzinfo)
 
 
 def _cut(text: str) -> Cut:
     at, _, highest = text.rpartition("~")
     if not highest.isdigit():
-        raise ValueError("this is not a cut; leave it out")
+        raise ValueError(gettext("this is not a cut; leave it out"))
     return Cut(at=_time(at, datetime.now(UTC)), highest=int(highest))
 
 

@@ -241,6 +241,16 @@ def installed_chromium() -> str:
     return next(filter(None, map(shutil.which, names)), "")
 
 
+def xgettext() -> str:
+    """Return the path of xgettext, installing it where that may be done."""
+    if not shutil.which("xgettext"):
+        try:
+            install("gettext")
+        except Unavailable as error:
+            raise ServiceMissing("xgettext", str(error)) from error
+    return shutil.which("xgettext") or ""
+
+
 @contextmanager
 def private_postgres() -> Iterator[PrivatePostgres]:
     """Run a PostgreSQL that a test may stop in any way."""

@@ -363,7 +363,7 @@ def texts(tree: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.JoinedStr):
             yield "".join(part.value if is_text(part) else "…" for part in node.values)
         elif is_text(node):
-            yield re.sub(r"%[.\d]*[sdf]", "…", node.value)
+            yield re.sub(r"%(\(\w+\))?[.\d]*[sdfr]", "…", node.value)
 
 
 def is_text(node: ast.AST) -> bool:

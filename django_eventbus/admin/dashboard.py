@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 
 from django_eventbus.admin.plots import Plot, plots_of
 from django_eventbus.durations import rough
-from django_eventbus.models import Worker
+from django_eventbus.models import RedrivePlan, Worker
 from django_eventbus.needs import Need, needs, number, verdict
 from django_eventbus.status import QueueFigures, Status, WorkerFigures, look
 
@@ -76,7 +76,11 @@ def dashboard_of(request: HttpRequest) -> dict[str, Any]:
             for each in status.workers
         ],
         "plans": [
-            Figure(row=each, url=url(request, "redriveplan_change", each.id))
+            Figure(
+                row=each,
+                url=url(request, "redriveplan_change", each.id),
+                state=str(RedrivePlan.State(each.state).label),
+            )
             for each in status.plans
         ],
     }

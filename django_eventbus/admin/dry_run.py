@@ -37,7 +37,7 @@ class PaceForm(forms.Form):
     rate = forms.FloatField(label=gettext_lazy("Per second"), min_value=0.01)
     in_flight = forms.IntegerField(label=gettext_lazy("Under way at a time"), min_value=1)
     fail_percent = forms.IntegerField(
-        label=gettext_lazy("Pause above % failing"), min_value=0, max_value=100
+        label=gettext_lazy("Pause above (percent failing)"), min_value=0, max_value=100
     )
     tries = forms.IntegerField(label=gettext_lazy("Attempts for each"), min_value=1, max_value=100)
     limit = forms.IntegerField(

@@ -24,17 +24,39 @@ class AuditQuerySet(models.QuerySet["AuditEntry"]):
 class AuditEntry(models.Model):
     """One thing that a person did, or that a plan of theirs came to."""
 
-    at = models.DateTimeField(default=timezone.now)
-    by = models.CharField(max_length=255, blank=True)
-    verb = models.CharField(max_length=30)
-    why = models.TextField(blank=True)
+    class Verb(models.TextChoices):
+        DISCARD = "discard", _("discard")
+        RESTORE = "restore", _("restore")
+        IGNORE = "ignore", _("ignore")
+        REDRIVE = "redrive", _("re-drive")
+        EDIT = "edit and re-drive", _("edit and re-drive")
+        PLAN = "plan re-drive", _("plan re-drive")
+        START_PLAN = "start plan", _("start the plan")
+        PAUSE_PLAN = "pause plan", _("pause the plan")
+        RESUME_PLAN = "resume plan", _("resume the plan")
+        CANCEL_PLAN = "cancel plan", _("cancel the plan")
+        PLAN_ENDED = "plan ended", _("plan ended")
+        ACKNOWLEDGE_GROUP = "acknowledge group", _("acknowledge the group")
+        IGNORE_GROUP = "ignore group", _("ignore the group")
+        RESOLVE_GROUP = "resolve group", _("resolve the group")
+        REOPEN_GROUP = "reopen group", _("mark the group as new")
+        PEEK_DLQ = "peek DLQ", _("look into the DLQ")
+        REDRIVE_DLQ = "redrive DLQ", _("re-drive from the DLQ")
+        REDROVE_DLQ = "redrove DLQ", _("re-driven from the DLQ")
+        PUBLISH_AGAIN = "publish again", _("publish again")
+        CANCEL = "cancel", _("cancel the event")
+
+    at = models.DateTimeField(_("at"), default=timezone.now)
+    by = models.CharField(_("by"), max_length=255, blank=True)
+    verb = models.CharField(_("verb"), max_length=30, choices=Verb.choices)
+    why = models.TextField(_("why"), blank=True)
     #: The selection, as it stands in a URL; or the fingerprint of a group.
-    filter = models.TextField(blank=True)
-    count = models.PositiveIntegerField(default=0)
+    filter = models.TextField(_("filter"), blank=True)
+    count = models.PositiveIntegerField(_("count"), default=0)
     # Not a foreign key: the entry outlives the plan.
-    plan_id = models.BigIntegerField(null=True, blank=True)
+    plan_id = models.BigIntegerField(_("plan id"), null=True, blank=True)
     #: What came of it: counts by outcome.
-    outcome = models.JSONField(default=dict, blank=True)
+    outcome = models.JSONField(_("outcome"), default=dict, blank=True)
 
     objects = AuditQuerySet.as_manager()
 
@@ -47,7 +69,7 @@ class AuditEntry(models.Model):
         )
 
     def __str__(self) -> str:
-        return f"{self.at:%Y-%m-%d %H:%M} {self.by}: {self.verb} {self.count}"
+        return f"{self.at:%Y-%m-%d %H:%M} {self.by}: {self.get_verb_display()} {self.count}"
 
     def save(self, *args: Any, **options: Any) -> None:
         if not self._state.adding:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 from django_eventbus.messages import Message, storable, storable_json
 
@@ -19,17 +20,19 @@ class CarriedMessage(models.Model):
     """A message in columns; body as bytes, because what goes out again must be what came in."""
 
     #: Text, because foreign ids are text.
-    message_id = models.CharField(max_length=255, blank=True)
-    type = models.CharField(max_length=255, blank=True)
-    body = models.BinaryField()
-    content_type = models.CharField(max_length=255, default="application/json", blank=True)
+    message_id = models.CharField(_("message id"), max_length=255, blank=True)
+    type = models.CharField(_("type"), max_length=255, blank=True)
+    body = models.BinaryField(_("body"))
+    content_type = models.CharField(
+        _("content type"), max_length=255, default="application/json", blank=True
+    )
     #: The service that published the event.
-    source = models.CharField(max_length=255, blank=True)
-    sent_at = models.DateTimeField(null=True, blank=True)
-    correlation_id = models.CharField(max_length=255, blank=True)
-    headers = models.JSONField(default=dict, blank=True)
-    exchange = models.CharField(max_length=255, blank=True)
-    routing_key = models.CharField(max_length=255, blank=True)
+    source = models.CharField(_("source"), max_length=255, blank=True)
+    sent_at = models.DateTimeField(_("sent at"), null=True, blank=True)
+    correlation_id = models.CharField(_("correlation id"), max_length=255, blank=True)
+    headers = models.JSONField(_("headers"), default=dict, blank=True)
+    exchange = models.CharField(_("exchange"), max_length=255, blank=True)
+    routing_key = models.CharField(_("routing key"), max_length=255, blank=True)
 
     class Meta:
         abstract = True

@@ -23,15 +23,15 @@ class OutageQuerySet(models.QuerySet["Outage"]):
 class Outage(models.Model):
     """From when to when a worker waited for a broker or a database."""
 
-    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
-    worker_id = models.UUIDField()
-    host = models.CharField(max_length=255)
+    id = models.UUIDField(_("id"), primary_key=True, default=uuid7, editable=False)
+    worker_id = models.UUIDField(_("worker id"))
+    host = models.CharField(_("host"), max_length=255)
     #: Who waited, for instance "relay".
-    part = models.CharField(max_length=40)
-    kind = models.CharField(max_length=20)
-    began_at = models.DateTimeField()
+    part = models.CharField(_("part"), max_length=40)
+    kind = models.CharField(_("kind"), max_length=20)
+    began_at = models.DateTimeField(_("began at"))
     #: None while it lasts, and for ever if the worker was killed meanwhile.
-    ended_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(_("ended at"), null=True, blank=True)
 
     objects = OutageQuerySet.as_manager()
 

@@ -37,23 +37,23 @@ class QueueQuerySet(models.QuerySet["Queue"]):
 class Queue(models.Model):
     """A queue of this project, with its tiers and its DLQ, as a worker last saw them."""
 
-    name = models.CharField(max_length=255, primary_key=True)
-    service = models.CharField(max_length=255)
+    name = models.CharField(_("name"), max_length=255, primary_key=True)
+    service = models.CharField(_("service"), max_length=255)
     #: Waiting to be received. None: the broker does not have the queue.
-    messages = models.PositiveBigIntegerField(null=True, blank=True)
+    messages = models.PositiveBigIntegerField(_("messages"), null=True, blank=True)
     #: None where the transport does not know.
-    consumers = models.PositiveIntegerField(null=True, blank=True)
+    consumers = models.PositiveIntegerField(_("consumers"), null=True, blank=True)
     #: The label of each delay, and how many messages wait there.
-    tiers = models.JSONField(default=dict, blank=True)
+    tiers = models.JSONField(_("tiers"), default=dict, blank=True)
     #: The broker's DLQ; "" if dead letters go to the database alone.
-    dlq = models.CharField(max_length=255, blank=True)
-    dlq_messages = models.PositiveBigIntegerField(null=True, blank=True)
+    dlq = models.CharField(_("dlq"), max_length=255, blank=True)
+    dlq_messages = models.PositiveBigIntegerField(_("dlq messages"), null=True, blank=True)
     #: Whether consumers turn what lies in the DLQ into dead letters.
-    is_collected = models.BooleanField(default=False)
-    measured_at = models.DateTimeField(null=True, blank=True)
+    is_collected = models.BooleanField(_("is collected"), default=False)
+    measured_at = models.DateTimeField(_("measured at"), null=True, blank=True)
     #: Why it could not be measured since then.
-    trouble = models.CharField(max_length=255, blank=True)
-    created_at = models.DateTimeField(default=timezone.now)
+    trouble = models.CharField(_("trouble"), max_length=255, blank=True)
+    created_at = models.DateTimeField(_("created at"), default=timezone.now)
 
     objects = QueueQuerySet.as_manager()
 

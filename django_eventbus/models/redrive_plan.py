@@ -32,33 +32,35 @@ class RedrivePlan(models.Model):
 
     STARTED = (State.CANARY, State.RUNNING)
 
-    state = models.CharField(max_length=10, choices=State.choices, default=State.PLANNED)
+    state = models.CharField(
+        _("state"), max_length=10, choices=State.choices, default=State.PLANNED
+    )
     #: The selection, as it stands in a URL.
-    filter = models.TextField(blank=True)
-    reason = models.TextField(blank=True)
+    filter = models.TextField(_("filter"), blank=True)
+    reason = models.TextField(_("reason"), blank=True)
     #: How many go first, and are waited for.
-    canary = models.PositiveIntegerField(default=0)
+    canary = models.PositiveIntegerField(_("canary"), default=0)
     #: Dead letters per second.
-    rate = models.FloatField()
+    rate = models.FloatField(_("rate"))
     #: How many may be without an outcome at a time.
-    in_flight = models.PositiveIntegerField()
+    in_flight = models.PositiveIntegerField(_("in flight"))
     #: More failures than this, in per cent of the latest outcomes, pause the plan.
-    fail_percent = models.PositiveSmallIntegerField()
+    fail_percent = models.PositiveSmallIntegerField(_("fail percent"))
     #: Attempts that each has.
-    tries = models.PositiveIntegerField(default=1)
+    tries = models.PositiveIntegerField(_("tries"), default=1)
     #: A JSON merge patch (RFC 7396) of the payloads, or None.
-    patch = models.JSONField(null=True, blank=True)
-    created_at = models.DateTimeField(default=timezone.now)
-    created_by = models.CharField(max_length=255, blank=True)
-    started_at = models.DateTimeField(null=True, blank=True)
+    patch = models.JSONField(_("patch"), null=True, blank=True)
+    created_at = models.DateTimeField(_("created at"), default=timezone.now)
+    created_by = models.CharField(_("created by"), max_length=255, blank=True)
+    started_at = models.DateTimeField(_("started at"), null=True, blank=True)
     #: Failures before this do not pause it again.
-    resumed_at = models.DateTimeField(null=True, blank=True)
+    resumed_at = models.DateTimeField(_("resumed at"), null=True, blank=True)
     #: Up to when the rate has been used.
-    paced_at = models.DateTimeField(null=True, blank=True)
+    paced_at = models.DateTimeField(_("paced at"), null=True, blank=True)
     #: When the last outcome was known; from then on nothing changes.
-    ended_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(_("ended at"), null=True, blank=True)
     #: Why it paused, or who changed it last.
-    note = models.TextField(blank=True)
+    note = models.TextField(_("note"), blank=True)
 
     objects = RedrivePlanQuerySet.as_manager()
 

@@ -40,20 +40,20 @@ class Worker(models.Model):
         BOTH = "both", _("consumer with relay")
 
     #: In the order in which they started.
-    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
-    kind = models.CharField(max_length=10, choices=Kind.choices)
-    service = models.CharField(max_length=255)
-    host = models.CharField(max_length=255)
-    pid = models.PositiveIntegerField()
-    version = models.CharField(max_length=40)
+    id = models.UUIDField(_("id"), primary_key=True, default=uuid7, editable=False)
+    kind = models.CharField(_("kind"), max_length=10, choices=Kind.choices)
+    service = models.CharField(_("service"), max_length=255)
+    host = models.CharField(_("host"), max_length=255)
+    pid = models.PositiveIntegerField(_("pid"))
+    version = models.CharField(_("version"), max_length=40)
     #: The full names of those it consumes.
-    queues = models.JSONField(default=list, blank=True)
-    started_at = models.DateTimeField(default=timezone.now)
-    seen_at = models.DateTimeField(default=timezone.now)
+    queues = models.JSONField(_("queues"), default=list, blank=True)
+    started_at = models.DateTimeField(_("started at"), default=timezone.now)
+    seen_at = models.DateTimeField(_("seen at"), default=timezone.now)
     #: The kind of the outage that it waits to end; "" if there is none.
-    outage = models.CharField(max_length=20, blank=True)
-    outage_since = models.DateTimeField(null=True, blank=True)
-    is_stopping = models.BooleanField(default=False)
+    outage = models.CharField(_("outage"), max_length=20, blank=True)
+    outage_since = models.DateTimeField(_("outage since"), null=True, blank=True)
+    is_stopping = models.BooleanField(_("is stopping"), default=False)
 
     objects = WorkerQuerySet.as_manager()
 
