@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from django.contrib.auth import get_user_model
 from django.db import IntegrityError
 from django.test import TestCase
+from django.urls import reverse
 from django_eventbus.testing import EventBusMixin
 
 from orders.models import Item
@@ -18,6 +20,14 @@ class StockTests(EventBusMixin, TestCase):
         warehouse.take(Item.TEAPOT)
 
         self.eventbus.assert_published(StockChanged, item="teapot", left=49, key="teapot")
+
+    def test_to_change_it_in_the_admin_publishes_too(self):
+        self.client.force_login(get_user_model().objects.create_superuser("ada"))
+
+        address = reverse("admin:stock_stockitem_change", args=["lantern"])
+        self.client.post(address, {"left": 7})
+
+        self.eventbus.assert_published(StockChanged, item="lantern", left=7, count=1)
 
     def test_a_line_that_is_tried_again_keeps_its_place_in_the_ledger(self):
         for quantity in (50, 20, -5):
