@@ -32,7 +32,7 @@ event_parked = Signal(use_caching=True)
 #: A dead letter was sent back. Arguments: dead_letter.
 event_redriven = Signal(use_caching=True)
 #: Relay or consumer lost or regained a server. Arguments: kind, over (bool), seconds, error.
-outage = Signal(use_caching=True)
+outage = Signal()
 
 
 def announce(signal: Signal, sender: object, **details: Any) -> None:
