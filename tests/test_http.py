@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import json
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 class Endpoint(ThreadingHTTPServer):
     """Answers as it is told, and keeps what it was sent."""
 
-    status, headers, answer = 204, {}, b""
+    status, headers, answer, length = 204, {}, b"", None
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Answer)
@@ -45,9 +46,13 @@ class Answer(BaseHTTPRequestHandler):
         self.send_response(self.server.status)
         for name, value in self.server.headers.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(self.server.answer)))
+        length = self.server.length or len(self.server.answer)
+        self.send_header("Content-Length", str(length))
         self.end_headers()
         self.wfile.write(self.server.answer)
+        if length > len(self.server.answer):
+            # Until the other side hangs up.
+            self.rfile.read(1)
 
     def log_message(self, *args): ...
 
@@ -136,6 +141,43 @@ def test_the_error_keeps_an_excerpt_of_the_answer_and_its_wish(bus, endpoint, fo
     assert len(attempt.error) < 600
 
 
+@pytest.mark.parametrize(("status", "kind"), [(200, Handled), (422, Park)])
+def test_the_status_counts_though_the_rest_of_the_answer_never_comes(
+    bus, endpoint, forwarded, status, kind
+):
+    forwarded(read_timeout="200ms")
+    endpoint.status, endpoint.headers = status, {"Transfer-Encoding": "chunked"}
+    endpoint.answer = b"no chunk\r\n"
+    bus.put()
+
+    assert [type(each) for each in bus.consume()] == [kind]
+
+
+def test_only_what_is_there_is_read_of_an_answer_that_trickles(bus, endpoint, forwarded):
+    forwarded(read_timeout="5s")
+    endpoint.status, endpoint.headers = 422, {"Connection": "keep-alive"}
+    endpoint.answer, endpoint.length = b"no", 400
+    bus.put()
+    began = time.monotonic()
+
+    assert [type(each) for each in bus.consume()] == [Park]
+    assert time.monotonic() - began < 4
+
+
+def test_ids_that_no_header_can_hold_are_written_in_ascii(bus, endpoint, forwarded):
+    forwarded(secret="whisper")
+    bus.put(id="käse\n7", correlation_id="grüße")
+
+    assert bus.consume() == [Handled()]
+
+    ((_, headers, body),) = endpoint.requests
+    assert headers["webhook-id"] == "k%C3%A4se%0A7"
+    assert headers["Event-Correlation-Id"] == "gr%C3%BC%C3%9Fe"
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    digest = base64.b64encode(hmac.digest(b"whisper", signed, hashlib.sha256)).decode()
+    assert headers["webhook-signature"] == f"v1,{digest}"
+
+
 def test_an_endpoint_that_is_not_there_is_tried_again(bus, forwarded):
     forwarded(url=f"http://127.0.0.1:{free_port()}/")
     bus.put()
@@ -154,7 +196,11 @@ def test_an_endpoint_that_does_not_answer_in_time_is_tried_again(bus, endpoint, 
 
 
 @pytest.mark.parametrize(
-    "url", ["ftp://x/", "shop.example", "http://", "https://user:pass@x/", "https://x/#top"]
+    "url",
+    [
+        *["ftp://x/", "shop.example", "http://", "https://user:pass@x/", "https://x/#top"],
+        *["https://x/bücher", "https://x/a b", "https://x/a\nb"],
+    ],
 )
 def test_what_is_no_endpoint_is_refused_without_repeating_it(url):
     with pytest.raises(ValueError, match="needs a URL such as") as refusal:

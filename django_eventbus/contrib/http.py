@@ -6,12 +6,14 @@ import base64
 import hashlib
 import hmac
 import http.client
+import re
 import ssl
+import string
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
@@ -25,6 +27,8 @@ from django_eventbus.subscribing import subscribe
 #: Characters of a response that are kept with the error.
 _EXCERPT = 500
 _SUCCESS = range(200, 300)
+#: What a request line can hold.
+_PRINTABLE = re.compile(r"[!-~]+")
 _CONNECTIONS = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
 
 
@@ -50,7 +54,7 @@ class Endpoint:
             connection.sock.settimeout(self.read_timeout)
             connection.request("POST", self.path, body, self._headers(event, body))
             with connection.getresponse() as response:
-                excerpt = response.read(_EXCERPT).decode(errors="replace")
+                excerpt = _excerpt(response)
         except (OSError, http.client.HTTPException) as error:
             raise ForwardFailed(f"no answer from {self.host}: {type(error).__name__}") from error
         finally:
@@ -76,11 +80,11 @@ class Endpoint:
         return {
             **self.headers,
             "Content-Type": "application/json",
-            "Event-Type": meta.type,
+            "Event-Type": _ascii(meta.type),
             "Event-Version": str(meta.version),
             "Event-Attempt": str(meta.attempt),
-            "Event-Correlation-Id": meta.correlation_id,
-            **self._signature(meta.id, body),
+            "Event-Correlation-Id": _ascii(meta.correlation_id),
+            **self._signature(_ascii(meta.id), body),
         }
 
     def _signature(self, event_id: str, body: bytes) -> dict[str, str]:
@@ -92,6 +96,20 @@ class Endpoint:
             digest = hmac.digest(self.secret, signed, hashlib.sha256)
             headers["webhook-signature"] = f"v1,{base64.b64encode(digest).decode()}"
         return headers
+
+
+def _excerpt(response: http.client.HTTPResponse) -> str:
+    """Return the start of what an answer says; its status counts, whatever becomes of the rest."""
+    try:
+        # As much as is there: to wait for all of it, a byte at a time, could take hours.
+        return response.read1(_EXCERPT).decode(errors="replace")
+    except (OSError, http.client.HTTPException):
+        return ""
+
+
+def _ascii(text: str) -> str:
+    """Return *text* as a header can hold it: of a stranger's message, which may hold anything."""
+    return quote(text, safe=f" {string.punctuation}", errors="replace")
 
 
 def forward(  # noqa: PLR0913
@@ -107,7 +125,8 @@ def forward(  # noqa: PLR0913
 ) -> Callable[[Event | ReceivedEvent], None]:
     """Post each event that *pattern* matches to *url*; *options* are those of @subscribe."""
     place = urlsplit(url)
-    if place.scheme not in _CONNECTIONS or not place.hostname or place.username or place.fragment:
+    is_plain = _PRINTABLE.fullmatch(url) and not place.username and not place.fragment
+    if place.scheme not in _CONNECTIONS or not place.hostname or not is_plain:
         raise ValueError("forward() needs a URL such as https://example.com/events, without login")
     endpoint = Endpoint(
         scheme=place.scheme,
