@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from functools import partial
 
 from django.db import transaction
 from django.db.models import QuerySet
@@ -49,13 +50,16 @@ def discard_selected(
     letters = letters_of(chosen, using).redrivable()
     count = letters.order_by()[:limit].count()
     require_reason(reason, count)
-    if count:
-        # First: never a discard that the audit does not know.
-        audit.record("discard", by=by, why=reason, selection=chosen, using=using, count=count)
+    if not count:
+        return 0
+    note = partial(audit.record, by=by, why=reason, selection=chosen, using=using)
+    # First: never a discard that the audit does not know.
+    note("discard", count=count)
     done = 0
     for ids in _batches(letters, limit):
         done += _discard_batch(ids, reason, by, using)
         on_batch(done)
+    note("discarded", count=done, outcome=_outcome(done, count))
     return done
 
 
@@ -64,9 +68,18 @@ def restore_selected(selection: Selection, *, by: str, reason: str, using: str) 
     chosen = freeze(selection, using)
     letters = letters_of(chosen, using).filter(state=State.DISCARDED)
     count = letters.count()
-    if count:
-        audit.record("restore", by=by, why=reason, selection=chosen, using=using, count=count)
-    return sum(_restore_batch(ids, using) for ids in _batches(letters, None))
+    if not count:
+        return 0
+    note = partial(audit.record, by=by, why=reason, selection=chosen, using=using)
+    note("restore", count=count)
+    done = sum(_restore_batch(ids, using) for ids in _batches(letters, None))
+    note("restored", count=done, outcome=_outcome(done, count))
+    return done
+
+
+def _outcome(done: int, count: int) -> dict[str, int]:
+    """Return what came of it: others may have been at the same dead letters meanwhile."""
+    return {"changed": done, "left": max(0, count - done)}
 
 
 def ignore_selected(

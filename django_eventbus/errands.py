@@ -60,7 +60,10 @@ class ErrandRunner:
         try:
             result = self._do(errand)
         except EventBusError as error:
-            errand.failed(str(error))
+            with transaction.atomic(using=DEFAULT_DB_ALIAS):
+                errand.failed(str(error))
+                if errand.kind == Errand.Kind.REDRIVE:
+                    _audit(errand, "redrove DLQ", outcome={"failed": str(error)})
             return
         sys.audit("eventbus.errands.worked")
         with transaction.atomic(using=DEFAULT_DB_ALIAS):

@@ -82,6 +82,7 @@ def _decide(plan: RedrivePlan, using: str) -> None:
         )
         values = {"failed": outcomes.failed, "total": outcomes.total, "most": plan.fail_percent}
         plan.pause(words % values)
+        _audit(plan, "plan paused", using)
     elif is_canary_known:
         plan.pass_canary()
 
@@ -144,15 +145,19 @@ def _end_if_over(plan: RedrivePlan, using: str) -> None:
         _skip_pending(rows)
     if not rows.filter(state__in=(Planned.PENDING, Planned.SENT)).exists():
         plan.end()
-        audit.record(
-            "plan ended",
-            by=plan.created_by,
-            why=plan.note,
-            selection=plan.filter,
-            using=using,
-            plan_id=plan.pk,
-            outcome=progress(plan),
-        )
+        _audit(plan, "plan ended", using)
+
+
+def _audit(plan: RedrivePlan, verb: str, using: str) -> None:
+    audit.record(
+        verb,
+        by=plan.created_by,
+        why=plan.note,
+        selection=plan.filter,
+        using=using,
+        plan_id=plan.pk,
+        outcome=progress(plan),
+    )
 
 
 def _skip_pending(rows: QuerySet[PlannedRedrive]) -> None:

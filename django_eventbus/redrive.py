@@ -38,12 +38,14 @@ from django_eventbus.signals import announce, event_redriven
 def redrive(ids: Iterable[int], *, by: str, using: str) -> int:
     """Re-drive the open dead letters among *ids*, each once; return how many went out."""
     chosen = list(ids)
-    if chosen:
-        # First: never a re-drive that the audit does not know.
-        audit.record(
-            "redrive", by=by, selection=Selection.of_ids(chosen), using=using, count=len(chosen)
-        )
-    return sum(_redrive_one(each, by, using) for each in chosen)
+    if not chosen:
+        return 0
+    note = partial(audit.record, by=by, selection=Selection.of_ids(chosen), using=using)
+    # First: never a re-drive that the audit does not know.
+    note("redrive", count=len(chosen))
+    sent = sum(_redrive_one(each, by, using) for each in chosen)
+    note("redrove", count=sent, outcome={"sent": sent, "left": len(chosen) - sent})
+    return sent
 
 
 def _redrive_one(letter_id: int, by: str, using: str) -> bool:

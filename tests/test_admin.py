@@ -374,6 +374,7 @@ def test_publish_again_is_audited(admin_client, unroutable):
     entry = AuditEntry.objects.get()
     assert (entry.verb, entry.by, entry.count) == ("publish again", "admin", 1)
     assert entry.filter == f"outbox={unroutable.pk}"
+    assert entry.outcome == {"changed": 1, "left": 0}
 
 
 # Cancel.

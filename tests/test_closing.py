@@ -35,8 +35,10 @@ def test_a_selection_is_discarded_with_its_inbox_records(bus, fault):
     assert set(InboxRecord.objects.values_list("state", "error")) == {
         ("skipped", "discarded: obsolete")
     }
-    entry = AuditEntry.objects.get()
-    assert (entry.verb, entry.by, entry.why, entry.count) == ("discard", "ada", "obsolete", 3)
+    asked, done = AuditEntry.objects.order_by("pk")
+    assert (asked.verb, asked.by, asked.why, asked.count) == ("discard", "ada", "obsolete", 3)
+    assert (done.verb, done.by, done.why, done.count) == ("discarded", "ada", "obsolete", 3)
+    assert done.outcome == {"changed": 3, "left": 0}
 
 
 def test_only_so_many_are_discarded_and_progress_is_told(bus, fault, monkeypatch):
@@ -92,7 +94,22 @@ def test_what_was_restored_can_be_re_driven_and_heals(bus, fault):
     bus.drain()
 
     assert bus.letter.state == "healed"
-    assert AuditEntry.objects.filter(verb="restore", count=1).exists()
+    for verb in ("restore", "restored"):
+        assert AuditEntry.objects.filter(verb=verb, count=1).exists()
+
+
+def test_the_audit_tells_what_came_of_a_re_drive(bus, fault):
+    park(bus, 2)
+    first, second = DeadLetter.objects.order_by("pk").values_list("pk", flat=True)
+    redrive([first], **WHO)
+
+    assert redrive([first, second], **WHO) == 1
+
+    asked, done = AuditEntry.objects.order_by("pk")[2:]
+    assert (asked.verb, asked.by, asked.count) == ("redrive", "ada", 2)
+    assert (done.verb, done.by, done.count) == ("redrove", "ada", 1)
+    assert done.outcome == {"sent": 1, "left": 1}
+    assert done.filter == asked.filter == f"id={first}%2C{second}"
 
 
 def test_what_is_ignored_is_out_of_sight_until_then(bus, fault):

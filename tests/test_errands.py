@@ -110,6 +110,16 @@ def test_an_errand_that_cannot_be_done_says_why(worker, queue):
     assert found.error == "There is no DLQ here: dead letters are in the database, see the admin."
 
 
+def test_the_audit_tells_that_a_re_drive_from_the_dlq_could_not_be_done(worker, queue):
+    ask("redrive", queue.name, limit=5, by="ada", reason="mended")
+
+    ErrandRunner(transports.connect("database://"), worker, threading.Event()).look()
+
+    entry = AuditEntry.objects.latest("pk")
+    assert (entry.verb, entry.by, entry.why, entry.count) == ("redrove DLQ", "ada", "mended", 0)
+    assert entry.outcome["failed"].startswith("There is no DLQ here")
+
+
 def test_no_errand_takes_more_than_its_kind_allows():
     assert ask("peek", "q", limit=10_000, by="ada").limit == 50
     assert ask("redrive", "q", limit=10_000, by="ada").limit == 1000

@@ -383,6 +383,18 @@ def test_the_audit_has_who_when_why_which_and_what_came_of_it(bus, fault):
     assert (ended.verb, ended.outcome["healed"], ended.plan_id) == ("plan ended", 2, plan.pk)
 
 
+def test_the_audit_tells_that_a_plan_paused_itself_and_why(bus, fault):
+    park(bus, 3)
+    plan = planned({"canary": 1})
+
+    bus.drain()
+    bus.relay()
+
+    entry = AuditEntry.objects.latest("pk")
+    assert (entry.verb, entry.plan_id, entry.why) == ("plan paused", plan.pk, again(plan).note)
+    assert (entry.outcome["failed"], entry.outcome["pending"]) == (1, 2)
+
+
 def test_the_audit_can_only_grow(bus, fault):
     park(bus, 1)
     planned()

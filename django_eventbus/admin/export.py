@@ -12,7 +12,8 @@ from django.contrib.admin import ModelAdmin
 from django.core.exceptions import BadRequest
 from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 
-from django_eventbus.admin.dry_run import asked_selection
+from django_eventbus import audit
+from django_eventbus.admin.dry_run import asked_selection, database_of
 from django_eventbus.admin.pages import require_view
 from django_eventbus.matching import letters_of
 from django_eventbus.models import DeadLetter
@@ -39,7 +40,17 @@ def export_view(screen: ModelAdmin[Any], request: HttpRequest) -> HttpResponseBa
     if written is None:
         raise BadRequest("The format is ndjson or csv.")
     using = screen.get_queryset(request).db
-    letters = letters_of(asked_selection(request, using), using).defer("body", "traceback")
+    selection = asked_selection(request, using)
+    letters = letters_of(selection, using).defer("body", "traceback")
+    audit.record(
+        "export",
+        by=request.user.get_username(),
+        selection=selection,
+        # Lists may be read from a replica, which cannot be written to.
+        using=database_of(screen, request),
+        count=letters.order_by().count(),
+        outcome={"format": request.GET["format"]},
+    )
     rows = rows_of(in_batches(letters), request.user)
     lines, content_type = written
     name = f"dead-letters.{request.GET['format']}"

@@ -72,6 +72,7 @@ class OutboxEventAdmin(CarriedMessageAdmin):
                     why=reason,
                     selection=f"outbox={ids}",
                     count=done,
+                    outcome={"changed": done, "left": len(selection.ids) - done},
                     using=using,
                 )
         return done

@@ -26,15 +26,19 @@ class AuditEntry(models.Model):
 
     class Verb(models.TextChoices):
         DISCARD = "discard", _("discard")
+        DISCARDED = "discarded", _("discarded")
         RESTORE = "restore", _("restore")
+        RESTORED = "restored", _("restored")
         IGNORE = "ignore", _("ignore")
         REDRIVE = "redrive", _("re-drive")
+        REDROVE = "redrove", _("re-driven")
         EDIT = "edit and re-drive", _("edit and re-drive")
         PLAN = "plan re-drive", _("plan re-drive")
         START_PLAN = "start plan", _("start the plan")
         PAUSE_PLAN = "pause plan", _("pause the plan")
         RESUME_PLAN = "resume plan", _("resume the plan")
         CANCEL_PLAN = "cancel plan", _("cancel the plan")
+        PLAN_PAUSED = "plan paused", _("plan paused by itself")
         PLAN_ENDED = "plan ended", _("plan ended")
         ACKNOWLEDGE_GROUP = "acknowledge group", _("acknowledge the group")
         IGNORE_GROUP = "ignore group", _("ignore the group")
@@ -45,6 +49,7 @@ class AuditEntry(models.Model):
         REDROVE_DLQ = "redrove DLQ", _("re-driven from the DLQ")
         PUBLISH_AGAIN = "publish again", _("publish again")
         CANCEL = "cancel", _("cancel the event")
+        EXPORT = "export", _("export")
 
     at = models.DateTimeField(_("at"), default=timezone.now)
     by = models.CharField(_("by"), max_length=255, blank=True)
