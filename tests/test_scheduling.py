@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
-from django.db import connections, transaction
+from django.db import connection, connections, transaction
 from django.utils import timezone
 
 from django_eventbus import cancel, publish, publish_many
@@ -133,3 +134,44 @@ def test_cancelled_and_sent_exclude_each_other_while_a_relay_is_at_work(bus):
     sent = set(QueuedMessage.objects.values_list("message_id", flat=True))
     assert sent == {event for event, was_in_time in answers.items() if not was_in_time}
     assert len(answers) == 60
+
+
+@contextmanager
+def cancelling(event):
+    """Cancel *event* in a transaction that stays open meanwhile."""
+    is_cancelled, may_end = threading.Event(), threading.Event()
+
+    def take_back():
+        try:
+            with transaction.atomic():
+                cancel(event)
+                is_cancelled.set()
+                may_end.wait(20)
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=take_back)
+    thread.start()
+    assert is_cancelled.wait(10)
+    try:
+        yield
+    finally:
+        may_end.set()
+        thread.join()
+
+
+@pytest.mark.postgres
+def test_a_cancellation_that_is_not_committed_yet_holds_up_no_other_event(bus):
+    bus.subscribe("order.*")(leave_effect)
+    due = timezone.now() + timedelta(milliseconds=200)
+    first, other = publish_many([("order.placed", {})] * 2, at=due)
+    eventually(lambda: timezone.now() > due, interval=0.01)
+
+    with cancelling(first):
+        with connection.cursor() as cursor:
+            cursor.execute("SET lock_timeout = '5s'")
+        assert bus.relay() == 1
+        connection.close()
+
+    assert bus.relay() == 0
+    assert QueuedMessage.objects.get().message_id == str(other)

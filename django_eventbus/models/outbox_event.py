@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db import models
+from django.db import models, transaction
 from django.db.models.base import ModelState
 from django.db.models.functions import Cast
 from django.utils import timezone
@@ -61,7 +61,11 @@ class OutboxQuerySet(models.QuerySet["OutboxEvent"]):
     def promote_due(self, now: datetime) -> int:
         """Make scheduled rows ready whose time has come."""
         due = self.filter(state=OutboxEvent.State.SCHEDULED, due_at__lte=now)
-        return due.update(state=OutboxEvent.State.READY)
+        # Skipping what a transaction has locked: one that cancels an event and stays open would
+        # stop the relay for everybody.
+        with transaction.atomic(using=self.db):
+            free = due.select_for_update(skip_locked=True).order_by().values("pk")
+            return self.filter(pk__in=free).update(state=OutboxEvent.State.READY)
 
     def mark_published(self, ids: Sequence[int]) -> int:
         return self._mark(ids, OutboxEvent.State.PUBLISHED, published_at=timezone.now(), error="")
