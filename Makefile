@@ -1,7 +1,7 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test chaos lint check matrix bench bench-admin messages build clean
+.PHONY: help demo test chaos lint check matrix bench bench-admin messages screenshots build clean
 
 find_python = for candidate in python3 python3.13 python3.12 python3.11; do \
 	if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
@@ -47,6 +47,9 @@ bench-admin: .venv/.dev ## Measure groups, lists, dry runs and a plan with a mil
 messages: .venv/.dev ## Collect what is to be translated, and compile what is (needs gettext)
 	cd django_eventbus && ../$(bin)/python -m django makemessages --locale de --locale pt_BR --no-wrap --no-location \
 	--no-obsolete && ../$(bin)/python -m django compilemessages
+
+screenshots: .venv/.dev ## Take the pictures of the docs anew, with Chromium
+	@$(bin)/python -m tools.screenshots
 
 build: .venv/.dev ## Build sdist and wheel, and try the wheel in a fresh environment
 	@$(bin)/python tools/package.py

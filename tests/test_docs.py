@@ -104,6 +104,16 @@ def sources() -> dict[Path, str]:
 # Form: sizes, links, and the names that the docs refer to.
 
 
+def test_every_picture_is_shown_with_words_for_whoever_cannot_see_it():
+    shown = set()
+    for page in DOCS.rglob("*.md"):
+        for words, target in re.findall(r"!\[(.*?)\]\((.*?)\)", page.read_text()):
+            assert len(words.split()) > 3, f"{page.name}: {target}"
+            shown.add((page.parent / target).resolve())
+
+    assert shown == {file.resolve() for file in (DOCS / "images").iterdir()}
+
+
 @pytest.mark.parametrize(("page", "limit"), [("README.md", 120), ("CONTRIBUTING.md", 80)])
 def test_the_first_pages_are_short(page: str, limit: int):
     assert len((ROOT / page).read_text().splitlines()) <= limit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from urllib.parse import unquote_plus
 
 from django.contrib import admin
 from django.urls import reverse
@@ -32,7 +33,7 @@ class AuditEntryAdmin(PlainReadOnlyAdmin):
 
     @admin.display(description=_("selection"))
     def selection(self, entry: AuditEntry) -> str:
-        return short(entry.filter)
+        return short(unquote_plus(entry.filter))
 
     @admin.display(description=_("reason"))
     def whole_reason(self, entry: AuditEntry) -> str:
