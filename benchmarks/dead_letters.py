@@ -231,7 +231,8 @@ class Million:
         taken, sent = self.arena.session.execute(seconds).fetchone() or (0, 0)
         healed = "SELECT count(*) FROM eventbus_plannedredrive WHERE state = 'healed'"
         known = self.arena.session.execute(healed).fetchone() or (0,)
-        return {"rate": float(sent) / float(taken or 1), "healed": known[0]}
+        rate = float(sent) / float(taken or 1)
+        return {"rate": rate, "seconds": float(taken or 0), "healed": known[0]}
 
 
 def main() -> int:

@@ -65,7 +65,7 @@ def test_a_ratio_below_what_is_asked_is_told(capsys):
 def test_questions_about_many_dead_letters_are_answered_within_a_second_and_a_plan_keeps_its_rate():
     with skipped_if_missing():
         services.postgres_url()
-    sizes = ["--letters", "5000", "--groups", "100", "--plan", "200", "--rate", "100", "--json"]
+    sizes = ["--letters", "5000", "--groups", "100", "--plan", "500", "--rate", "100", "--json"]
 
     ended = subprocess.run(
         [sys.executable, "-m", "benchmarks.dead_letters", *sizes],
@@ -84,6 +84,7 @@ def test_questions_about_many_dead_letters_are_answered_within_a_second_and_a_pl
     assert ours["list: a value of the payload"]["answer"] == "(1, 1)"
     assert ours["dry run of all"]["answer"] == "5000"
     assert ours["groups with trend, sample and flags"]["answer"] == "(50, 100, 0)"
-    assert told["plan"]["healed"] == 200
-    assert told["plan"]["rate"] <= 110
+    assert told["plan"]["healed"] == 500
+    # A worker that comes late may send two seconds' worth at once.
+    assert told["plan"]["seconds"] >= (500 - 5) / 100 - 2 - 0.5
     assert told["megabytes"] < 200
