@@ -75,6 +75,10 @@ def test_a_plan_killed_at_any_point_sends_each_dead_letter_once_and_forgets_none
     worker(manage)
     eventually(is_done, timeout=40)
 
+    assert_each_healed_by_one_re_drive()
+
+
+def assert_each_healed_by_one_re_drive():
     rows = PlannedRedrive.objects.values_list("state", flat=True)
     assert Counter(rows) == {"healed": LETTERS}
     sent = Counter(OutboxEvent.objects.exclude(queue="").values_list("message_id", flat=True))
@@ -82,6 +86,23 @@ def test_a_plan_killed_at_any_point_sends_each_dead_letter_once_and_forgets_none
     assert len(sent) == LETTERS
     assert set(DeadLetter.objects.values_list("state", "round")) == {("healed", 1)}
     assert Effect.objects.count() == LETTERS
+
+
+@pytest.mark.postgres
+@pytest.mark.rabbitmq
+@pytest.mark.parametrize("point", ["redrive.written", "plan_steps.committed", "rabbitmq.taken"])
+def test_a_plan_killed_on_its_way_to_rabbitmq_sends_each_once_and_forgets_none(manage, amqp, point):
+    dead_letters(LETTERS)
+    plan = make_plan(Selection(), by="ada", reason="", using="default", pace=PACE)
+    plans.start(plan.pk, by="ada", using="default")
+    options = {"env": amqp.environment, "is_measured": False}
+
+    killed = manage("consume_events", "--with-relay", kill_at=f"eventbus.{point}:2", **options)
+    assert killed.wait() == KILLED
+    manage("consume_events", "--with-relay", **options)
+    eventually(is_done, timeout=40)
+
+    assert_each_healed_by_one_re_drive()
 
 
 def test_a_kill_while_a_plan_is_made_leaves_nothing_of_it(manage):
