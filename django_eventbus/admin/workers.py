@@ -22,6 +22,7 @@ class WorkerAdmin(PlainReadOnlyAdmin):
     list_display = ("process", "kind", "condition", "consumes", "started", "seen")
     list_filter = ("kind", "service")
     search_fields = ("host__startswith",)
+    search_help_text = gettext_lazy("host")
     fields = (
         "kind", "service", "host", "pid", "version", "consumes", "condition", "started_at",
         "seen_at", "outage", "outage_since",

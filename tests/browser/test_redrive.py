@@ -237,6 +237,8 @@ def every_page(letter: DeadLetter, plan: RedrivePlan) -> list[str]:
         f"{GROUPS}ignore/?id={letter.pk}",
         f"{GROUPS}{letter.pk}/edit/",
         f"/admin/eventbus/redriveplan/{plan.pk}/change/",
+        *(f"/admin/eventbus/{name}/" for name in ("redriveplan", "auditentry")),
+        *(f"/admin/eventbus/{name}/" for name in ("outboxevent", "inboxrecord", "worker")),
     ]
 
 
