@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from django_eventbus.durations import rough
-from django_eventbus.status import MOST, QueueFigures, Status
+from django_eventbus.figures import MOST, QueueFigures, Status
 
 #: A relay that works takes what is ready within seconds.
 _LATE = timedelta(minutes=1)

@@ -1,9 +1,8 @@
-"""How the bus is doing: the figures of the dashboard and of eventbus_status, read from tables."""
+"""How the bus is doing, read from tables: the broker is not asked."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,6 +10,17 @@ from django.db import DEFAULT_DB_ALIAS
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from django_eventbus.figures import (
+    MOST,
+    DeadLetterFigures,
+    OutageFigures,
+    OutboxFigures,
+    PlanFigures,
+    QueueFigures,
+    Status,
+    WorkerFigures,
+    spans,
+)
 from django_eventbus.models import (
     DeadLetter,
     Outage,
@@ -21,144 +31,15 @@ from django_eventbus.models import (
     Throughput,
     Worker,
 )
-from django_eventbus.models.throughput import COUNTED
 from django_eventbus.plans import progress
 from django_eventbus.subscriptions import registry
 
-#: Rows are counted up to here: more would take long, and tell a person nothing else.
-MOST = 10_000
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 _QUARTER = timedelta(minutes=15)
 #: What was measured longer ago is not known any more.
 _STALE = timedelta(minutes=1)
 _OUTAGES = 10
 _PLANS = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """What was done in a minute, or in some."""
-
-    start: datetime
-    published: int
-    handled: int
-    retried: int
-    parked: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutboxFigures:
-    """What is in the outbox; a count above MOST stands for any higher one."""
-
-    ready: int
-    #: When the oldest of those was written.
-    oldest_ready_at: datetime | None
-    scheduled: int
-    unroutable: int
-    failed: int
-
-    def lag(self, now: datetime) -> timedelta:
-        """Return for how long the oldest row has been ready."""
-        return max(now - self.oldest_ready_at, timedelta()) if self.oldest_ready_at else timedelta()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetterFigures:
-    """Dead letters; counts as in OutboxFigures."""
-
-    open: int
-    #: Those of them that were parked in the last hour, and in the last day.
-    new_in_hour: int
-    new_in_day: int
-    redriving: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueFigures:
-    """A queue, as far as it is known: None is not known."""
-
-    name: str
-    is_measured: bool = False
-    messages: int | None = None
-    consumers: int | None = None
-    in_tiers: int | None = None
-    dlq: str = ""
-    dlq_messages: int | None = None
-    is_collected: bool = False
-    measured_at: datetime | None = None
-    trouble: str = ""
-
-    @property
-    def is_known(self) -> bool:
-        """Whether a worker has ever looked at it."""
-        return bool(self.measured_at or self.trouble)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerFigures:
-    """A relay or a consumer."""
-
-    id: str
-    kind: str
-    host: str
-    pid: int
-    version: str
-    queues: tuple[str, ...] = ()
-    started_at: datetime
-    seen_at: datetime
-    is_live: bool = True
-    is_stopping: bool = False
-    outage: str = ""
-    outage_since: datetime | None = None
-
-    @property
-    def relays(self) -> bool:
-        return self.kind != Worker.Kind.CONSUMER
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutageFigures:
-    """An outage of the last day."""
-
-    kind: str
-    part: str
-    host: str
-    began_at: datetime
-    ended_at: datetime | None
-    #: False for one whose worker is gone, so that nobody saw its end.
-    is_lasting: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanFigures:
-    """A re-drive plan that is under way."""
-
-    id: int
-    state: str
-    by: str
-    note: str
-    total: int
-    settled: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
-    """Everything that one look at the bus should tell."""
-
-    at: datetime
-    outbox: OutboxFigures
-    dead_letters: DeadLetterFigures
-    queues: tuple[QueueFigures, ...] = ()
-    workers: tuple[WorkerFigures, ...] = ()
-    outages: tuple[OutageFigures, ...] = ()
-    plans: tuple[PlanFigures, ...] = ()
-    #: By the minute, and by the quarter of an hour.
-    hour: tuple[Span, ...] = ()
-    day: tuple[Span, ...] = ()
-
-    @property
-    def live(self) -> tuple[WorkerFigures, ...]:
-        return tuple(each for each in self.workers if each.is_live)
 
 
 def look(now: datetime | None = None) -> Status:
@@ -311,18 +192,3 @@ def _plans(using: str) -> Iterator[PlanFigures]:
             total=total,
             settled=total - unsettled,
         )
-
-
-def spans(
-    minutes: dict[datetime, dict[str, int]], *, until: datetime, step: timedelta, count: int
-) -> tuple[Span, ...]:
-    """Add *minutes* up into *count* spans of *step* each; the last one holds *until*."""
-    last = until - (until - datetime.min.replace(tzinfo=until.tzinfo)) % step
-    starts = [last - step * number for number in range(count - 1, -1, -1)]
-    sums = [dict.fromkeys(COUNTED, 0) for _ in starts]
-    for minute, counts in minutes.items():
-        place = (minute - starts[0]) // step
-        if 0 <= place < count:
-            for name in COUNTED:
-                sums[place][name] += counts[name]
-    return tuple(Span(start=start, **each) for start, each in zip(starts, sums, strict=True))

@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from django_eventbus.durations import rough
+from django_eventbus.figures import QueueFigures, Span, Status, WorkerFigures
 from django_eventbus.models.throughput import COUNTED
 from django_eventbus.needs import Need, needs, number, verdict
-from django_eventbus.status import QueueFigures, Span, Status, WorkerFigures
 
 
 def as_json(status: Status) -> dict[str, Any]:

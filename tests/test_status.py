@@ -16,9 +16,7 @@ from django.utils import timezone
 
 from django_eventbus import publish, subscribe
 from django_eventbus.conf import conf
-from django_eventbus.models import DeadLetter, Outage, OutboxEvent, Queue, Throughput, Worker
-from django_eventbus.needs import needs, number, verdict
-from django_eventbus.status import (
+from django_eventbus.figures import (
     MOST,
     DeadLetterFigures,
     OutboxFigures,
@@ -26,9 +24,11 @@ from django_eventbus.status import (
     QueueFigures,
     Status,
     WorkerFigures,
-    look,
     spans,
 )
+from django_eventbus.models import DeadLetter, Outage, OutboxEvent, Queue, Throughput, Worker
+from django_eventbus.needs import needs, number, verdict
+from django_eventbus.status import look
 from django_eventbus.status_report import as_json, as_text
 from tests.end_to_end.oracle import FAST
 from tests.helpers import eventually

@@ -15,9 +15,10 @@ from django.utils.translation import gettext as _
 
 from django_eventbus.admin.plots import Plot, plots_of
 from django_eventbus.durations import rough
+from django_eventbus.figures import QueueFigures, Status, WorkerFigures
 from django_eventbus.models import RedrivePlan, Worker
 from django_eventbus.needs import Need, needs, number, verdict
-from django_eventbus.status import QueueFigures, Status, WorkerFigures, look
+from django_eventbus.status import look
 
 #: Who may see it: the figures of the whole bus, and no message.
 PERMISSION = "eventbus.view_worker"

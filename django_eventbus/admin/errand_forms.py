@@ -12,8 +12,8 @@ from django.utils.translation import gettext_lazy
 from django_eventbus import permissions
 from django_eventbus.conf import conf
 from django_eventbus.errands import MOST
+from django_eventbus.figures import WorkerFigures
 from django_eventbus.models import Errand, Queue
-from django_eventbus.status import WorkerFigures
 
 
 class ErrandForm(forms.Form):

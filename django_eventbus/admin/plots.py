@@ -9,8 +9,8 @@ from django.utils.formats import number_format
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
+from django_eventbus.figures import Span
 from django_eventbus.models.throughput import COUNTED
-from django_eventbus.status import Span
 
 WIDTH, HEIGHT = 240, 48
 
