@@ -8,7 +8,9 @@ import pytest
 from django.utils import timezone
 
 from django_eventbus.closing import discard, discard_selected, ignore_selected, restore_selected
+from django_eventbus.dry_runs import dry_run
 from django_eventbus.exceptions import BadPlan
+from django_eventbus.failure_groups import groups
 from django_eventbus.matching import letters_of
 from django_eventbus.models import AuditEntry, DeadLetter, InboxRecord
 from django_eventbus.redrive import redrive
@@ -123,3 +125,15 @@ def test_what_is_ignored_is_out_of_sight_until_then(bus, fault):
     assert first not in letters_of(Selection.from_words(["ignored=no"]), "default")
     DeadLetter.objects.update(ignored_until=timezone.now() - timedelta(seconds=1))
     assert letters_of(Selection.from_words(["ignored=no"]), "default").count() == 2
+
+
+def test_what_is_ignored_still_counts_in_its_group_and_moves_with_it(bus, fault):
+    park(bus, 2)
+    first = DeadLetter.objects.order_by("pk").first()
+    soon = timezone.now() + timedelta(hours=1)
+    ignore_selected(Selection.of_ids([first.pk]), soon, reason="known", **WHO)
+
+    (group,), _ = groups(ALL, using="default", span=timedelta(days=1))
+
+    assert group.count == 2
+    assert dry_run(group.selection, using="default").count == 2
