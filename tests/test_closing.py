@@ -43,15 +43,15 @@ def test_a_selection_is_discarded_with_its_inbox_records(bus, fault):
     assert done.outcome == {"changed": 3, "left": 0}
 
 
-def test_only_so_many_are_discarded_and_progress_is_told(bus, fault, monkeypatch):
-    monkeypatch.setattr("django_eventbus.closing._BATCH", 2)
-    park(bus, 5)
+def test_only_so_many_are_discarded_and_progress_is_told_by_batch():
+    letters = [DeadLetter(message_id=str(number), queue="q", body=b"") for number in range(503)]
+    DeadLetter.objects.bulk_create(letters)
     told = []
 
-    assert discard_selected(ALL, reason="x", limit=3, on_batch=told.append, **WHO) == 3
+    assert discard_selected(ALL, reason="x", limit=501, on_batch=told.append, **WHO) == 501
 
-    assert told == [2, 3]
-    assert states() == ["discarded"] * 3 + ["open"] * 2
+    assert told == [500, 501]
+    assert states() == ["discarded"] * 501 + ["open"] * 2
 
 
 def test_what_is_parked_after_the_selection_was_frozen_is_not_discarded(bus, fault):
