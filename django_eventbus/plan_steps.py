@@ -164,7 +164,7 @@ def _skip_pending(rows: QuerySet[PlannedRedrive]) -> None:
     pending = rows.filter(state=Planned.PENDING)
     batch = pending.order_by("pk").values("pk")[:_SETTLE_BATCH]
     pending.filter(pk__in=list(batch.values_list("pk", flat=True))).update(
-        state=Planned.SKIPPED, why="the plan was cancelled", settled_at=timezone.now()
+        state=Planned.SKIPPED, why=_("the plan was cancelled"), settled_at=timezone.now()
     )
 
 

@@ -116,7 +116,7 @@ def _reasons_of_missing(
     if not missing:
         return {}
     others = {each.pk: each for each in found.filter(pk__in=missing)}
-    reasons = dict.fromkeys(missing - others.keys(), "its dead letter was pruned")
+    reasons = dict.fromkeys(missing - others.keys(), _("its dead letter was pruned"))
     for key, letter in others.items():
         # Known for good, though it is not locked: a round never comes again.
         if letter.round != expected[key]:
@@ -126,9 +126,11 @@ def _reasons_of_missing(
 
 def _why_not(letter: DeadLetter, expected_round: int) -> str:
     if letter.round != expected_round:
-        return f"it was re-driven by {letter.redriven_by or 'somebody else'} meanwhile"
+        if not letter.redriven_by:
+            return _("it was re-driven meanwhile")
+        return _("it was re-driven by %(by)s meanwhile") % {"by": letter.redriven_by}
     if letter.state not in DeadLetter.REDRIVABLE:
-        return f"it was {letter.get_state_display()} meanwhile"
+        return _("it was %(state)s meanwhile") % {"state": letter.get_state_display()}
     return ""
 
 
