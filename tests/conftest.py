@@ -21,6 +21,8 @@ from tests.own_broker import own_node as own_node
 from tests.processes import Manage
 from tests.skipping import NEEDS, skipped_if_missing
 
+#: Directories of tests that take long.
+LONG = ("browser", "end_to_end", "rabbitmq", "seeds")
 DATABASE_FIXTURES = {"db", "transactional_db", "django_db_setup"}
 
 
@@ -75,7 +77,7 @@ def _broker(request: pytest.FixtureRequest) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep what this pass is for: the other database's pass runs the rest."""
     # The long ones first, so that no worker is left alone with one of them at the end.
-    items.sort(key=lambda item: item.path.parent.name not in ("end_to_end", "rabbitmq"))
+    items.sort(key=lambda item: item.path.parent.name not in LONG)
     is_postgres = "postgresql" in settings.DATABASES["default"]["ENGINE"]
     belongs = belongs_to_postgres if is_postgres else belongs_to_sqlite
     deselected = [item for item in items if not belongs(item)]

@@ -16,6 +16,8 @@ from tests.skipping import skipped_if_missing
 
 #: Give tests of one group to one worker: the node takes long to start.
 ONE_WORKER = pytest.mark.xdist_group("own broker")
+#: Likewise, with a node of its own: one worker with all of them would be the last to end.
+OTHER_WORKER = pytest.mark.xdist_group("other people's buses")
 MAX_MESSAGE_SIZE = 200_000
 
 

@@ -16,7 +16,7 @@ from django_eventbus.models import DeadLetter, InboxRecord, OutboxEvent
 from django_eventbus.subscriptions import registry
 from tests.amqp import Amqp
 from tests.buses import LAYOUTS, fanout_bus, freeflow, member, recipe
-from tests.own_broker import ONE_WORKER
+from tests.own_broker import OTHER_WORKER
 from tests.shop.models import Effect
 
 pytestmark = [
@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.sqlite,
     pytest.mark.django_db(transaction=True),
     pytest.mark.usefixtures("no_subscriptions"),
-    ONE_WORKER,
+    OTHER_WORKER,
 ]
 
 #: What the broker lets us write to: exchanges, and so no binding can be made.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.own_broker import ONE_WORKER
+from tests.own_broker import OTHER_WORKER
 from tests.seeds.joined import OnDatabase, OnRabbitmq
 
 RABBITMQ = pytest.param(
-    "rabbitmq", marks=[pytest.mark.rabbitmq, pytest.mark.sqlite, ONE_WORKER], id="rabbitmq"
+    "rabbitmq", marks=[pytest.mark.rabbitmq, pytest.mark.sqlite, OTHER_WORKER], id="rabbitmq"
 )
 
 

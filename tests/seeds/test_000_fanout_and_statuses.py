@@ -12,7 +12,7 @@ from django_eventbus.conf import conf
 from django_eventbus.models import InboxRecord
 from django_eventbus.redrive import redrive
 from tests.buses import LAYOUTS
-from tests.own_broker import ONE_WORKER
+from tests.own_broker import OTHER_WORKER
 from tests.shop.models import Effect
 
 LAYOUT = LAYOUTS["wms"]
@@ -157,7 +157,7 @@ def test_an_exception_of_the_consumer_is_a_dead_letter_retry(joined):
 @pytest.mark.parametrize("status", [503, None], ids=["a status", "an exception"])
 @pytest.mark.rabbitmq
 @pytest.mark.sqlite
-@ONE_WORKER
+@OTHER_WORKER
 def test_messages_in_the_dlq_include_additional_headers_for_debugging(on_rabbitmq, status):
     def handler(event):
         raise Answer(status) if status else ValueError("no stock")

@@ -12,7 +12,7 @@ from django_eventbus import GiveUp, publish, subscribe
 from django_eventbus.models import DeadLetter, InboxRecord, OutboxEvent
 from tests.buses import LAYOUTS
 from tests.helpers import eventually
-from tests.own_broker import ONE_WORKER
+from tests.own_broker import OTHER_WORKER
 from tests.shop.models import Effect
 
 LAYOUT = LAYOUTS["ratatoskr"]
@@ -62,7 +62,7 @@ def test_2_retry_waits_in_the_retry_queue_and_x_retry_count_tracks_attempts(join
 
 @pytest.mark.rabbitmq
 @pytest.mark.sqlite
-@ONE_WORKER
+@OTHER_WORKER
 def test_2_upon_expiration_the_retry_queue_dead_letters_back_to_the_main_queue(on_rabbitmq):
     deaths = []
 
@@ -104,7 +104,7 @@ def test_3_exhausted_max_retries_are_dead_lettered(joined):
 
 @pytest.mark.rabbitmq
 @pytest.mark.sqlite
-@ONE_WORKER
+@OTHER_WORKER
 def test_3_the_message_is_published_to_the_dlq_exchange_and_then_acked(on_rabbitmq):
     def handler(event):
         raise GiveUp("validation failure")
@@ -134,7 +134,7 @@ def test_all_queues_are_quorum_queues_by_default(no_subscriptions, settings, rab
 
 @pytest.mark.rabbitmq
 @pytest.mark.sqlite
-@ONE_WORKER
+@OTHER_WORKER
 def test_messages_are_only_considered_sent_when_the_broker_confirms_receipt(on_rabbitmq):
     on_rabbitmq.subscribe(leave_effect)
     channel = on_rabbitmq.hands.channel
@@ -168,7 +168,7 @@ def test_a_crash_after_processing_but_before_ack_is_absorbed(joined):
 
 @pytest.mark.rabbitmq
 @pytest.mark.sqlite
-@ONE_WORKER
+@OTHER_WORKER
 def test_a_crash_between_the_dlq_and_the_ack_leaves_no_duplicate_in_effect(on_rabbitmq):
     def handler(event):
         leave_effect(event)

@@ -12,7 +12,7 @@ from django_eventbus.conf import conf
 from django_eventbus.durations import label
 from tests.buses import LAYOUTS, recipe
 from tests.helpers import eventually
-from tests.own_broker import ONE_WORKER
+from tests.own_broker import OTHER_WORKER
 from tests.shop.models import Effect
 
 LAYOUT = LAYOUTS["freeflow"]
@@ -64,7 +64,7 @@ def test_a_failed_message_comes_back_after_each_delay_with_the_recommended_heade
 
 @pytest.mark.rabbitmq
 @pytest.mark.sqlite
-@ONE_WORKER
+@OTHER_WORKER
 def test_rabbitmq_dead_letters_each_tier_to_the_main_exchange_with_the_key_of_the_domain(
     on_rabbitmq,
 ):
@@ -95,7 +95,7 @@ def test_if_it_fails_again_it_repeats_and_is_then_sent_to_the_dlq(joined):
 
 @pytest.mark.rabbitmq
 @pytest.mark.sqlite
-@ONE_WORKER
+@OTHER_WORKER
 def test_a_non_recoverable_message_is_sent_to_the_dlq_for_manual_inspection(on_rabbitmq):
     def handler(event):
         raise GiveUp("non-recoverable")
@@ -116,7 +116,7 @@ def test_a_non_recoverable_message_is_sent_to_the_dlq_for_manual_inspection(on_r
 
 @pytest.mark.rabbitmq
 @pytest.mark.sqlite
-@ONE_WORKER
+@OTHER_WORKER
 def test_the_dlq_that_everybody_shares_is_left_to_everybody(on_rabbitmq):
     on_rabbitmq.subscribe(failing(0, []), "user.*")
 
@@ -125,7 +125,7 @@ def test_the_dlq_that_everybody_shares_is_left_to_everybody(on_rabbitmq):
 
 @pytest.mark.rabbitmq
 @pytest.mark.sqlite
-@ONE_WORKER
+@OTHER_WORKER
 @pytest.mark.parametrize("key", ["user.30s", "user.retry", "user.30m"])
 def test_the_retry_queues_are_not_bound_to_the_main_exchange(on_rabbitmq, key):
     on_rabbitmq.put(key)

@@ -14,7 +14,7 @@ from django_eventbus.models import Attempt, InboxRecord, OutboxEvent
 from django_eventbus.workers import queue_specs
 from tests.buses import LAYOUTS
 from tests.helpers import eventually
-from tests.own_broker import ONE_WORKER
+from tests.own_broker import OTHER_WORKER
 from tests.seeds.joined import Died, crash
 from tests.shop.models import Effect
 
@@ -105,7 +105,7 @@ def test_retry_of_one_consumer_does_not_republish_to_the_main_exchange(joined):
 
 @pytest.mark.rabbitmq
 @pytest.mark.sqlite
-@ONE_WORKER
+@OTHER_WORKER
 def test_the_message_waits_in_the_retry_queue_and_returns_only_to_its_own_queue(on_rabbitmq):
     deaths = []
 
@@ -127,7 +127,7 @@ def test_the_message_waits_in_the_retry_queue_and_returns_only_to_its_own_queue(
 
 @pytest.mark.rabbitmq
 @pytest.mark.sqlite
-@ONE_WORKER
+@OTHER_WORKER
 def test_after_n_attempts_it_is_parked_with_the_key_parking_and_acked(on_rabbitmq, parked):
     (event,) = parked(1)
 
@@ -150,7 +150,7 @@ def test_the_counter_is_not_derived_from_x_death(joined):
 
 @pytest.mark.rabbitmq
 @pytest.mark.sqlite
-@ONE_WORKER
+@OTHER_WORKER
 def test_get_messages_with_a_limit_is_a_peek(on_rabbitmq, parked):
     ids = parked(3)
 
@@ -163,7 +163,7 @@ def test_get_messages_with_a_limit_is_a_peek(on_rabbitmq, parked):
 
 @pytest.mark.rabbitmq
 @pytest.mark.sqlite
-@ONE_WORKER
+@OTHER_WORKER
 def test_re_drive_takes_a_limit_and_adds_audit_headers(on_rabbitmq, parked):
     ids = parked(3)
 
@@ -185,7 +185,7 @@ def test_re_drive_takes_a_limit_and_adds_audit_headers(on_rabbitmq, parked):
 
 @pytest.mark.rabbitmq
 @pytest.mark.sqlite
-@ONE_WORKER
+@OTHER_WORKER
 @pytest.mark.parametrize("command", ["peek_dlq", "redrive_events"])
 def test_only_known_queues_are_accepted(on_rabbitmq, command):
     on_rabbitmq.subscribe(fail)
@@ -197,7 +197,7 @@ def test_only_known_queues_are_accepted(on_rabbitmq, command):
 
 @pytest.mark.rabbitmq
 @pytest.mark.sqlite
-@ONE_WORKER
+@OTHER_WORKER
 def test_a_re_drive_that_dies_between_publishing_and_its_ack_loses_and_doubles_nothing(
     on_rabbitmq, parked
 ):

@@ -15,7 +15,7 @@ from django_eventbus.models import Attempt, DeadLetter, InboxRecord
 from django_eventbus.retries import RetryPolicy
 from tests.buses import LAYOUTS
 from tests.helpers import eventually
-from tests.own_broker import ONE_WORKER
+from tests.own_broker import OTHER_WORKER
 from tests.shop.models import Effect
 
 LAYOUT = LAYOUTS["nano-service"]
@@ -50,7 +50,7 @@ def envelope(**changes):
 
 @pytest.mark.rabbitmq
 @pytest.mark.sqlite
-@ONE_WORKER
+@OTHER_WORKER
 def test_the_delayed_exchange_is_replaced_by_tiers(on_rabbitmq):
     deaths = []
 
@@ -74,7 +74,7 @@ def test_one_queue_per_service_named_after_project_and_service(settings, joined)
 
 @pytest.mark.rabbitmq
 @pytest.mark.sqlite
-@ONE_WORKER
+@OTHER_WORKER
 def test_with_prefetch_1_each_worker_has_one_message_at_a_time(on_rabbitmq):
     on_rabbitmq.subscribe(leave_effect)
     for _ in range(3):
@@ -92,7 +92,7 @@ def test_with_prefetch_1_each_worker_has_one_message_at_a_time(on_rabbitmq):
 
 @pytest.mark.rabbitmq
 @pytest.mark.sqlite
-@ONE_WORKER
+@OTHER_WORKER
 def test_messages_are_persistent(on_rabbitmq):
     on_rabbitmq.subscribe(leave_effect, "other.thing")
     publish("invoice.paid", {})
@@ -108,7 +108,7 @@ def test_messages_are_persistent(on_rabbitmq):
 
 @pytest.mark.rabbitmq
 @pytest.mark.sqlite
-@ONE_WORKER
+@OTHER_WORKER
 def test_the_consumer_survives_an_outage_and_says_so_once_each_way(manage, private_rabbitmq, amqp):
     url = private_rabbitmq.url
     private_rabbitmq.stop()
@@ -155,7 +155,7 @@ def test_an_invalid_message_is_parked_with_every_reason_and_not_acked_away(
 
 @pytest.mark.rabbitmq
 @pytest.mark.sqlite
-@ONE_WORKER
+@OTHER_WORKER
 def test_a_missing_type_is_the_routing_key(on_rabbitmq):
     on_rabbitmq.subscribe(leave_effect)
 
@@ -344,7 +344,7 @@ def test_errors_in_a_callback_do_not_prevent_the_retry(joined):
 
 @pytest.mark.rabbitmq
 @pytest.mark.sqlite
-@ONE_WORKER
+@OTHER_WORKER
 def test_after_max_retries_it_is_in_the_failed_queue_with_its_error_and_count(on_rabbitmq):
     on_rabbitmq.configure(PARK_TO="broker", COLLECT_DLQ=False)
     on_rabbitmq.subscribe(failing(99), tries=3)
