@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 
 from django_eventbus import audit
 from django_eventbus.models import PlannedRedrive, RedrivePlan
+from django_eventbus.models.alike import save_alike
 from django_eventbus.pacing import Outcomes, allowance, is_failing
 from django_eventbus.plan_outcomes import known_outcomes
 from django_eventbus.plans import progress
@@ -65,8 +66,7 @@ def _settle(plan: RedrivePlan, using: str) -> int:
     for row, state, why in known_outcomes(plan, using):
         row.state, row.why, row.settled_at = state, why[:255], now
         rows.append(row)
-    names = ["state", "why", "settled_at"]
-    PlannedRedrive.objects.using(using).bulk_update(rows, names, batch_size=_BATCH)
+    save_alike(rows, ["state", "why", "settled_at"], using)
     return len(rows)
 
 
@@ -134,8 +134,7 @@ def _redrive(plan: RedrivePlan, rows: list[PlannedRedrive], now: datetime, using
             row.state, row.sent_as, row.sent_at = Planned.SENT, departed.sent[key], now
         elif key in departed.reasons:
             row.state, row.why, row.settled_at = Planned.SKIPPED, departed.reasons[key][:255], now
-    names = ["state", "why", "settled_at", "sent_as", "sent_at"]
-    PlannedRedrive.objects.using(using).bulk_update(rows, names)
+    save_alike(rows, ["state", "why", "settled_at", "sent_as", "sent_at"], using)
     return len(departed.sent)
 
 

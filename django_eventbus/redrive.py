@@ -30,6 +30,7 @@ from django_eventbus.messages import (
     storable,
 )
 from django_eventbus.models import DeadLetter, OutboxEvent, RedrivePlan
+from django_eventbus.models.alike import save_alike
 from django_eventbus.outbox import addressed_row
 from django_eventbus.selections import Selection
 from django_eventbus.signals import announce, event_redriven
@@ -146,10 +147,11 @@ def send_back(
     """Change the dead letters and write their outbox rows. In a transaction only."""
     listed = list(departures)
     _take_back_unsent([each.letter for each in listed], using)
+    now = timezone.now()
     for each in listed:
-        each.letter.set_redriving(by, replaced_by=each.edited_id)
+        each.letter.set_redriving(by, now, replaced_by=each.edited_id)
     letters = [each.letter for each in listed]
-    DeadLetter.objects.using(using).bulk_update(letters, DeadLetter.REDRIVEN_COLUMNS)
+    save_alike(letters, DeadLetter.REDRIVEN_COLUMNS, using)
     sys.audit("eventbus.redrive.changed")
     rows = [
         addressed_row(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
@@ -151,10 +153,10 @@ class DeadLetter(CarriedMessage):
     def is_closed(self) -> bool:
         return self.state in self.CLOSED
 
-    def set_redriving(self, by: str, replaced_by: str = "") -> None:
+    def set_redriving(self, by: str, at: datetime, replaced_by: str = "") -> None:
         """Change what a re-drive changes, without saving: see REDRIVEN_COLUMNS."""
         self.state, self.round = self.State.REDRIVING, self.round + 1
-        self.redriven_at, self.redriven_by = timezone.now(), storable(by, 255)
+        self.redriven_at, self.redriven_by = at, storable(by, 255)
         self.note, self.replaced_by = "", replaced_by
 
     def discard(self, reason: str, by: str) -> None:
