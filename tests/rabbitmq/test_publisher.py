@@ -200,18 +200,44 @@ def test_a_connection_on_which_everything_was_refused_is_left(line, settings):
     eventually(lambda: (line.relay.relay_once(), states() == {"published": 2})[1])
 
 
+@contextmanager
+def full_queue():
+    """A queue that takes nothing any more."""
+    name = f"{conf.namespace}.full"
+    with raw() as channel:
+        arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
+        channel.queue_declare(name, arguments=arguments)
+        channel.confirm_delivery()
+        channel.basic_publish("", name, b"")
+        yield name
+        channel.queue_delete(name)
+
+
 def test_a_connection_on_which_somebody_else_waits_is_not_left(line):
     message = Message(id=str(uuid7()), type="a.b", body=b"{}")
     others = Outgoing(address=ToQueue(queue=conf.queue("counts")), message=message)
-    receipts = line.publisher.prepare([others])()
-    connection = line.publisher._line.connection
+    with full_queue() as full:
+        to_full = Outgoing(address=ToExchange(exchange="", routing_key=full), message=message)
+        receipts = line.publisher.prepare([others])()
+        connection = line.publisher._line.connection
+
+        (refused,) = line.publisher.publish([to_full])
+
+        assert isinstance(refused, Refused)
+        assert connection.is_open
+        assert receipts() == [Confirmed()]
+        line.publisher.publish([to_full])
+        assert not connection.is_open
+
+
+def test_a_connection_is_not_left_for_want_of_an_exchange(line):
+    message = Message(id=str(uuid7()), type="a.b", body=b"{}")
     nowhere = ToExchange(exchange=f"{conf.namespace}.nowhere", routing_key="a.b")
 
     (refused,) = line.publisher.publish([Outgoing(address=nowhere, message=message)])
 
-    assert isinstance(refused, Refused)
-    assert connection.is_open
-    assert receipts() == [Confirmed()]
+    assert "NOT_FOUND" in refused.reason
+    assert line.publisher._line.connection.is_open
 
 
 def held():

@@ -33,6 +33,7 @@ from django_eventbus.transports.rabbitmq.versions import CurrentVersions
 
 _NOT_FOUND = 404
 _CONFIRMED = Confirmed()
+_NACKED = Refused(reason="a queue is full or cannot take it now")
 
 
 class RabbitmqPublisher:
@@ -100,7 +101,8 @@ class RabbitmqPublisher:
         if waiting.error:
             raise waiting.error
         receipts = waiting.all_receipts()
-        is_refused = all(isinstance(receipt, Refused) for receipt in receipts)
+        # Not for want of an exchange, which every node would tell.
+        is_refused = all(receipt is _NACKED for receipt in receipts)
         if is_refused and not line.connection.is_awaited_by_others:
             # A node that has lost touch with its queues refuses everything, for as long as one
             # stays with it: the next try goes to whichever host answers first.
@@ -203,7 +205,7 @@ class ConfirmingLine:
     def _settle(self, parcel: Parcel, is_ack: bool) -> None:
         self._suspects = max(self._suspects - 1, 0)
         if not is_ack:
-            parcel.settle(Refused(reason="a queue is full or cannot take it now"))
+            parcel.settle(_NACKED)
         else:
             parcel.settle(Unroutable() if parcel.is_returned else _CONFIRMED)
 
