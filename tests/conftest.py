@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
+from coverage import Coverage
 from django.conf import settings
 from django.db import connection
 
@@ -21,6 +23,8 @@ from tests.own_broker import own_node as own_node
 from tests.processes import Manage
 from tests.skipping import NEEDS, skipped_if_missing
 
+#: They look at every page, which others try one by one.
+WALKS = ("test_translations.py",)
 #: Directories of tests that take long.
 LONG = ("browser", "end_to_end", "rabbitmq", "seeds")
 DATABASE_FIXTURES = {"db", "transactional_db", "django_db_setup"}
@@ -76,8 +80,7 @@ def _broker(request: pytest.FixtureRequest) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep what this pass is for: the other database's pass runs the rest."""
-    # The long ones first, so that no worker is left alone with one of them at the end.
-    items.sort(key=lambda item: item.path.parent.name not in LONG)
+    items.sort(key=turn)
     is_postgres = "postgresql" in settings.DATABASES["default"]["ENGINE"]
     belongs = belongs_to_postgres if is_postgres else belongs_to_sqlite
     deselected = [item for item in items if not belongs(item)]
@@ -86,15 +89,44 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if belongs(item)]
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Measure a test once, on SQLite if it runs there: measuring takes a third of its time."""
+    has_run_on_sqlite = connection.vendor == "postgresql" and belongs_to_sqlite(item)
+    is_walk = item.path.parent.name == "browser" or item.path.name in WALKS
+    with unmeasured() if has_run_on_sqlite or is_walk else nullcontext():
+        return (yield)
+
+
+@contextmanager
+def unmeasured() -> Iterator[None]:
+    running = Coverage.current()
+    if running is None:
+        yield
+        return
+    running.stop()
+    try:
+        yield
+    finally:
+        running.start()
+
+
+def turn(item: pytest.Item) -> tuple[bool, bool]:
+    """Put the long ones first, so that no worker is left alone with one of them at the end."""
+    return item.get_closest_marker("xdist_group") is None, item.path.parent.name not in LONG
+
+
 def belongs_to_sqlite(item: pytest.Item) -> bool:
     return item.get_closest_marker("postgres") is None
 
 
 def belongs_to_postgres(item: pytest.Item) -> bool:
     """Tell whether a test has to run here too: what touches no database has run on SQLite."""
+    if item.get_closest_marker("postgres"):
+        return True
     if item.get_closest_marker("sqlite"):
         return False
-    touches = item.get_closest_marker("django_db") or item.get_closest_marker("postgres")
+    touches = item.get_closest_marker("django_db")
     return bool(touches or DATABASE_FIXTURES & set(getattr(item, "fixturenames", ())))
 
 

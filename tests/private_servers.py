@@ -5,12 +5,13 @@ from __future__ import annotations
 import atexit
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import ClassVar
@@ -18,10 +19,22 @@ from typing import ClassVar
 from tests.helpers import eventually
 from tests.probes import Unavailable, postgres_answers, rabbitmq_answers
 
+#: Below those that the system hands out: while a server is down, nobody is given its port.
+PORTS = range(20_000, 32_000)
+# Not the generator that pytest-randomly seeds alike in every worker.
+CHANCE = random.SystemRandom()
+
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    while not is_free(port := CHANCE.choice(PORTS)):
+        pass
+    return port
+
+
+def is_free(port: int) -> bool:
+    with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+        return True
+    return False
 
 
 def binary(name: str, *places: str) -> str:
@@ -75,6 +88,12 @@ class PrivateServer:
     def stop(self, mode: str = "fast") -> None:
         """Stop it; what it keeps on disk stays, for a later start()."""
         self.end(self.stop_signals[mode])
+
+    def await_death(self, *, timeout: float, message: Callable[[], str]) -> None:
+        """Return when it has ended by somebody else's hand."""
+        process = self.process
+        assert process
+        eventually(lambda: process.poll() is not None, timeout=timeout, message=message)
 
     def kill(self) -> None:
         """Kill it without warning, with everything that it has started."""

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -73,12 +74,12 @@ def run_passes(arguments: list[str], postgres: services.Service, is_measured: bo
 
 def run_pytest(database: str, arguments: list[str], is_measured: bool) -> Pass:
     report = run_directory() / f"{database}.json"
-    # One more than there are cores: many tests wait for processes, leases and tiers.
-    workers = min(4, os.cpu_count() or 2) + 1
+    # Two more than there are cores: many tests wait for processes, leases and tiers.
+    workers = min(4, os.cpu_count() or 2) + 2
     measured = ["coverage", "run", "-m"] if is_measured else []
     command = [sys.executable, "-m", *measured, "pytest", "-n", str(workers)]
     environment = {
-        **os.environ,
+        **with_bytecode(os.environ),
         "EVENTBUS_TEST_DATABASE": database,
         "EVENTBUS_TEST_REPORT": str(report),
     }
@@ -86,6 +87,11 @@ def run_pytest(database: str, arguments: list[str], is_measured: bool) -> Pass:
         [*command, "--dist", "loadgroup", *arguments], cwd=ROOT, env=environment, check=False
     )
     return result(ended.returncode, report)
+
+
+def with_bytecode(environment: Mapping[str, str]) -> dict[str, str]:
+    """Let Python keep what it compiles: else each of many hundred processes does it anew."""
+    return {name: value for name, value in environment.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def count_tests(arguments: list[str]) -> Pass:

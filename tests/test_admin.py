@@ -279,12 +279,13 @@ def test_a_sixteen_mebibyte_body_is_shown_cut(admin_client, bus):
     bus.put(body=b'{"note": "' + b"x" * (16 * 1024 * 1024) + b'"}')
     bus.drain()
 
-    began = time.monotonic()
+    # The processor's seconds: those of the wall depend on what else the machine does.
+    began = time.process_time()
     response = admin_client.get(page_of(bus.letter))
 
+    assert time.process_time() - began < 2
     assert "Only the first 32.0" in text(response)
     assert len(response.content) < 200_000
-    assert time.monotonic() - began < 2
 
 
 def test_an_undecodable_body_is_shown_as_a_dump(admin_client, bus):

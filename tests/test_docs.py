@@ -559,6 +559,9 @@ assert client.post(unescape(form[1]), inputs).status_code == 302
 """
 
 
+# A group of its own comes early: it takes long enough to be the last to end.
+@pytest.mark.xdist_group("tutorial")
+@pytest.mark.timeout(300)
 def test_the_tutorial_runs_as_it_is_written(tmp_path: Path):
     terminals = Terminals(tmp_path / "project")
     terminals.directory.mkdir()
@@ -601,6 +604,16 @@ def project(finished: Path, tmp_path: Path) -> Terminals:
     return Terminals(Path(shutil.copytree(finished, tmp_path / "project")))
 
 
+CHECK_SCRIPT = """
+from django.core.management import call_command
+
+call_command("check")
+import page
+"""
+
+
+# One worker: the project takes longer to make than most pages to run.
+@pytest.mark.xdist_group("how-to")
 @pytest.mark.parametrize("page", HOW_TO, ids=name_of)
 def test_the_code_of_every_how_to_runs(project: Terminals, page: Path):
     if "celery" in page.stem:
@@ -614,8 +627,7 @@ def test_the_code_of_every_how_to_runs(project: Terminals, page: Path):
     script = [*imports, *(block for block in code if not is_file(block))]
     (project.directory / "page.py").write_text("\n".join(script))
 
-    project.run("python manage.py check")
-    project.run("python manage.py shell -v 0 -c 'import page'")
+    project.run(f"python manage.py shell -v 0 -c {shlex.quote(CHECK_SCRIPT)}")
 
     if any(file.name == "tests.py" for file in files):
         project.run("python manage.py test --noinput")

@@ -17,8 +17,8 @@ class PrivateProject:
         migrated = self.start("migrate", "--run-syncdb", "--verbosity", "0")
         assert migrated.wait() == 0, migrated.output
 
-    def start(self, *arguments):
-        return self.manage(*arguments, env=self.environment, is_measured=True)
+    def start(self, *arguments, **environment):
+        return self.manage(*arguments, env={**self.environment, **environment}, is_measured=True)
 
     def publish(self, number):
         """Publish so many events and return their ids."""

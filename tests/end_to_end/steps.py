@@ -25,14 +25,22 @@ def publish_steps(number, keys=1, *, fails=(0,)):
     )
 
 
+def effects():
+    return Effect.objects.filter(subscription="shop.step")
+
+
 def taken():
     """Return the steps that have an effect, in the order of their effects."""
-    notes = Effect.objects.filter(subscription="shop.step").order_by("id")
-    return [tuple(note.split(":")) for note in notes.values_list("note", flat=True)]
+    notes = effects().order_by("id").values_list("note", flat=True)
+    return [tuple(note.split(":")) for note in notes]
 
 
 def await_steps(number, timeout=100):
-    eventually(lambda: len(taken()) >= number, timeout=timeout, message=lambda: str(len(taken())))
+    eventually(
+        lambda: effects().count() >= number,
+        timeout=timeout,
+        message=lambda: str(effects().count()),
+    )
 
 
 def assert_in_order(number, keys=1):

@@ -34,7 +34,14 @@ def survive(worker, number, keys):
         workers.append(worker())
     await_steps(number)
     assert_in_order(number, keys)
+    await_start(workers)
     return workers
+
+
+def await_start(workers):
+    """Wait for each, also one that has nothing to do: before that, a signal simply ends it."""
+    for each in workers:
+        each.wait_for("Consuming")
 
 
 @pytest.mark.timeout(300)
@@ -49,6 +56,7 @@ def test_a_thousand_events_of_twenty_keys_are_handled_in_order_whoever_dies(work
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.postgres
 @pytest.mark.rabbitmq
 def test_a_thousand_events_of_twenty_keys_are_handled_in_order_through_rabbitmq(manage, amqp):
     def worker():
@@ -93,6 +101,7 @@ def test_only_one_of_two_consumers_works_and_the_other_takes_over_when_it_ends(w
     publish_steps(2, fails=(0,))
     one, two = worker(), worker()
     await_steps(2)
+    await_start([one, two])
 
     for each, number in ((one, 4), (two, 0)):
         each.terminate()

@@ -68,15 +68,20 @@ class Shop:
         eventually(is_rejected)
         eventually(lambda: self.amqp.count(self.dlq))
 
-    def work(self):
-        """Relay, consume and collect until nothing is due."""
+    def work(self, limit=None):
+        """Relay, consume and collect until nothing is due, or so many messages are handled."""
         publisher = self.transport.publisher()
         relay = Relay(publisher, "default")
         while relay.relay_once():
             pass
         relay.close()
         workers = ConsumerWorkers(
-            self.transport, [self.queue], threading.Event(), prefetch=10, is_idle=lambda: True
+            self.transport,
+            [self.queue],
+            threading.Event(),
+            prefetch=10,
+            limit=limit,
+            is_idle=lambda: True,
         )
         workers.loop()
         workers.close()

@@ -102,7 +102,7 @@ def test_delayed_message_waits_until_its_time_without_a_dead_letter_cycle(joined
     headers = {"eventbus-not-before": int(due.timestamp() * 1000)}
 
     joined.put("stock.moved", headers=headers)
-    joined.work_until(lambda: InboxRecord.objects.filter(state="deferred").exists())
+    joined.work_by_ones_until(lambda: InboxRecord.objects.filter(state="deferred").exists())
     assert joined.effects == []
     joined.settle()
 

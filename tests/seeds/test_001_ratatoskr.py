@@ -183,7 +183,7 @@ def test_a_crash_between_the_dlq_and_the_ack_leaves_no_duplicate_in_effect(on_ra
     on_rabbitmq.settle()
     eventually(lambda: on_rabbitmq.depth(DLQ) == 2)
 
-    call_command("redrive_events", from_broker=QUEUE, stdout=StringIO())
+    call_command("redrive_events", from_broker=QUEUE, yes=True, stdout=StringIO())
     on_rabbitmq.work_until(lambda: on_rabbitmq.depth(QUEUE) == 0 and on_rabbitmq.effects)
 
     assert on_rabbitmq.effects == [event]

@@ -167,9 +167,8 @@ def test_get_messages_with_a_limit_is_a_peek(on_rabbitmq, parked):
 def test_re_drive_takes_a_limit_and_adds_audit_headers(on_rabbitmq, parked):
     ids = parked(3)
 
-    done = json.loads(
-        run("redrive_events", "--from-broker", QUEUE, "--limit", "2", "--by", "ada", "--json")
-    )
+    options = ("--limit", "2", "--by", "ada", "--json", "--yes")
+    done = json.loads(run("redrive_events", "--from-broker", QUEUE, *options))
 
     assert len(done["moved"]) == 2
     assert set(done["moved"]) <= set(ids)
@@ -206,10 +205,10 @@ def test_a_re_drive_that_dies_between_publishing_and_its_ack_loses_and_doubles_n
 
     crash.point = "broker_redrive.published"
     with pytest.raises(Died):
-        run("redrive_events", "--from-broker", QUEUE)
+        run("redrive_events", "--from-broker", QUEUE, "--yes")
     # It is in both places now.
     eventually(lambda: on_rabbitmq.depth(DLQ) == on_rabbitmq.depth(QUEUE) == 1)
-    run("redrive_events", "--from-broker", QUEUE)
+    run("redrive_events", "--from-broker", QUEUE, "--yes")
     on_rabbitmq.work_until(lambda: on_rabbitmq.depth(QUEUE) == 0 and on_rabbitmq.effects)
 
     assert on_rabbitmq.effects == [event]

@@ -224,7 +224,8 @@ def test_retry_tracking_is_persisted_with_the_last_error(joined):
     joined.subscribe(failing(99))
     joined.put("invoice.paid", envelope())
 
-    joined.work_until(lambda: InboxRecord.objects.filter(state="retrying", attempt=2).exists())
+    retried_once = InboxRecord.objects.filter(state="retrying", attempt=2)
+    joined.work_by_ones_until(retried_once.exists)
     assert "external API unavailable" in InboxRecord.objects.get().error
     joined.settle()
 
