@@ -11,6 +11,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from django_eventbus import audit
+from django_eventbus.dead_letters import DISCARDED, discarded
 from django_eventbus.matching import freeze, letters_of
 from django_eventbus.messages import storable
 from django_eventbus.models import DeadLetter, InboxRecord
@@ -19,8 +20,6 @@ from django_eventbus.plans import require_reason
 from django_eventbus.selections import Selection
 
 _BATCH = 500
-#: What the inbox says of what was discarded.
-_DISCARDED = "discarded: "
 State = DeadLetter.State
 #: The subscription and the message id.
 Name = tuple[str, str]
@@ -116,9 +115,10 @@ def _discard_batch(ids: list[int], reason: str, by: str, using: str) -> int:
         letters = DeadLetter.objects.using(using).filter(pk__any_of=ids)
         records = _locked_records(letters, using)
         chosen = _locked_letters(letters.redrivable())
-        _records_of(chosen, records, using).update(
+        # What was handled stays that: once restored, it would be run again.
+        _records_of(chosen, records, using).exclude(state=InboxRecord.State.HANDLED).update(
             state=InboxRecord.State.SKIPPED,
-            error=storable(f"{_DISCARDED}{reason}", 2000),
+            error=discarded(reason),
             settled_at=now,
             delay=None,
             due_at=None,
@@ -137,7 +137,7 @@ def _restore_batch(ids: list[int], using: str) -> int:
         records = _locked_records(letters, using)
         chosen = _locked_letters(letters.filter(state=State.DISCARDED))
         # Else the inbox would take a re-drive for one that was settled.
-        discarded = _records_of(chosen, records, using).filter(error__startswith=_DISCARDED)
+        discarded = _records_of(chosen, records, using).filter(error__startswith=DISCARDED)
         discarded.update(state=InboxRecord.State.PARKED, settled_at=timezone.now())
         return letters.filter(pk__any_of=list(chosen)).update(
             state=State.OPEN, closed_at=None, closed_by="", note=""

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from django_eventbus.announcing import tell
 from django_eventbus.conf import conf
-from django_eventbus.dead_letters import heal_unreached, was_discarded
+from django_eventbus.dead_letters import heal_unreached, why_discarded
 from django_eventbus.deliveries import ReadDelivery
 from django_eventbus.exceptions import BrokerUnavailable, Busy, Unavailable, Undecodable, Unmatched
 from django_eventbus.inbox import Inbox
@@ -99,8 +99,10 @@ class Consumer:
         if delivery.problem:
             yield self._settle_unreached(delivery, delivery.problem)
             return
-        if delivery.message.round and _was_discarded(delivery):
-            yield Settlement(subscription=None, outcome=Skipped(reason="it was discarded"))
+        # What is addressed to a subscription is known to the inbox, which looks for itself.
+        is_unreached = bool(delivery.message.round and not delivery.message.subscription)
+        if is_unreached and (reason := _why_discarded(delivery)):
+            yield Settlement(subscription=None, outcome=Skipped(reason=reason))
             return
         subscriptions = registry.receivers(delivery.queue, delivery.message)
         if not subscriptions:
@@ -114,7 +116,7 @@ class Consumer:
         )
         for each in subscriptions:
             yield self.inbox.handle_once(each, arrival)
-        if delivery.message.round:
+        if is_unreached:
             _heal_unreached(delivery)
 
     def _settle_unreached(self, delivery: Delivery, error: Undecodable | Unmatched) -> Settlement:
@@ -125,6 +127,8 @@ class Consumer:
             return Settlement(subscription=None, outcome=Skipped(reason=str(error)), error=error)
         if state := _final_state(delivery):
             return Settlement(subscription=None, outcome=Duplicate(state=state))
+        if delivery.message.round and (reason := _why_discarded(delivery)):
+            return Settlement(subscription=None, outcome=Skipped(reason=reason))
         policy = policy_for(delivery.message, registry.ordered_on(delivery.queue))
         now = timezone.now()
         when = Moment(now=now, since=self._tried_since(delivery), latest=now)
@@ -200,10 +204,10 @@ def _final_state(delivery: Delivery) -> str:
     return found.state if found and found.is_final else ""
 
 
-def _was_discarded(delivery: Delivery) -> bool:
+def _why_discarded(delivery: Delivery) -> str:
     using = database_of(delivery.queue)
     with proven(using):
-        return was_discarded(delivery.message, queue=delivery.queue, using=using)
+        return why_discarded(delivery.message, queue=delivery.queue, using=using)
 
 
 def database_of(queue: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import traceback
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from django_eventbus.conf import conf
-from django_eventbus.exceptions import Undecodable
+from django_eventbus.exceptions import Busy, Skip, Undecodable
 from django_eventbus.fingerprints import Likeness, own_place, without_what_varies
 from django_eventbus.formats import read
 from django_eventbus.messages import EDITED_FROM, KEY, Message, is_made, storable, storable_json
@@ -24,6 +25,8 @@ from django_eventbus.retries import words_of
 #: Characters kept of a traceback: its end, where the error is.
 TRACEBACK_LIMIT = 20_000
 ERROR_LIMIT = 2_000
+#: How the inbox's word on what was discarded begins: by it, a restore finds its record.
+DISCARDED = "discarded: "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +66,7 @@ def park(
         _introduce(likeness, using)
         letters = DeadLetter.objects.using(using).select_for_update()
         letter, is_new = letters.get_or_create(**identity, defaults=values)
-        awaited = (DeadLetter.State.REDRIVING, DeadLetter.State.UNKNOWN)
-        is_awaited = message.round == letter.round and letter.state in awaited
+        is_awaited = message.round == letter.round and letter.state in DeadLetter.AWAITED
         if not is_new and (message.round > letter.round or is_awaited):
             _reopen(letter, values)
         elif letter.is_closed and _is_another(message, letter):
@@ -87,17 +89,48 @@ def _reopen(letter: DeadLetter, values: dict[str, Any]) -> None:
     letter.save(using=letter._state.db, update_fields=list(values))
 
 
+def heal(message: Message, name: str, *, states: Collection[str], using: str) -> bool:
+    """Close the dead letters of a message that *name* has handled; tell whether each could be."""
+    # Addressed to a name that nobody had at the time, it was parked under that name.
+    names = {name, message.subscription} - {""}
+    return DeadLetter.objects.using(using).heal(names, message.id, states) == len(names)
+
+
 def heal_unreached(message: Message, *, queue: str, using: str) -> int:
     """Close the dead letter of a re-driven message that had reached no subscription before."""
     letters = DeadLetter.objects.using(using).filter(queue=queue)
-    return letters.heal(subscription="", message_id=message.identified().id)
+    return letters.heal([""], message.identified().id, DeadLetter.WAITING)
 
 
-def was_discarded(message: Message, *, queue: str, using: str) -> bool:
-    """Whether a person has closed the dead letter that *message* is a re-drive of."""
+class Discarded(Skip):
+    """A person has closed the dead letter that the message is a re-drive of."""
+
+
+def why_discarded(message: Message, *, queue: str, using: str) -> str:
+    """Say that a person closed the dead letter that *message* is a re-drive of, or return ""."""
     letters = DeadLetter.objects.using(using).filter(state=DeadLetter.State.DISCARDED, queue=queue)
     mine = letters.filter(subscription=message.subscription, message_id=message.identified().id)
-    return mine.exists()
+    with transaction.atomic(using=using):
+        # Locked, for as long as the caller's transaction: it is not restored before that ends.
+        notes = list(mine.select_for_update().values_list("note", flat=True))
+    return "".join(map(discarded, notes[:1]))
+
+
+def refuse_discarded(message: Message, *, queue: str, using: str) -> None:
+    """Raise Discarded if it was, which it stays until the caller's transaction ends."""
+    if reason := why_discarded(message, queue=queue, using=using):
+        raise Discarded(reason)
+
+
+def refuse_restored(message: Message, *, queue: str, using: str) -> None:
+    """Raise Busy if it is not discarded any more: it is to come again, and then be tried."""
+    if not why_discarded(message, queue=queue, using=using):
+        raise Busy(f"{message.id} was restored just now")
+
+
+def discarded(reason: str) -> str:
+    """Return what the inbox says of what was discarded."""
+    return storable(f"{DISCARDED}{reason}", 2000)
 
 
 def traceback_of(error: BaseException) -> str:

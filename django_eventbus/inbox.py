@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from django_eventbus.commits import CommitMarker, refuse_broken_transaction
 from django_eventbus.conf import conf
+from django_eventbus.dead_letters import Discarded, heal, refuse_discarded, refuse_restored
 from django_eventbus.events import cause, caused_by
 from django_eventbus.exceptions import (
     Busy,
@@ -29,9 +30,9 @@ from django_eventbus.isolation import Isolation
 from django_eventbus.messages import Message
 from django_eventbus.models import DeadLetter, InboxMark, InboxRecord
 from django_eventbus.outages import is_away, is_worth_running_again, proven, unavailable
-from django_eventbus.outcomes import Duplicate, Handled, Outcome, Skipped
+from django_eventbus.outcomes import Duplicate, Handled, Outcome
 from django_eventbus.parking import Parking
-from django_eventbus.recording import Failure
+from django_eventbus.recording import Failure, is_closed
 from django_eventbus.retries import Decision, Moment, decide
 from django_eventbus.settlements import Arrival, Settlement
 from django_eventbus.subscriptions import Subscription, policy_for
@@ -92,8 +93,9 @@ class _Handling:
         # As long as the transaction, not as the handler: its on_commit hooks publish too.
         with caused_by(cause.get()):
             outcome = self._outcome()
-        if self.message.round and _is_closed(outcome):
-            self._heal()
+        if self.message.round and is_closed(outcome):
+            # Not what is open: a person has restored it meanwhile, and it is to be tried again.
+            self._heal(DeadLetter.AWAITED)
         return Settlement(
             subscription=self.subscription,
             outcome=outcome,
@@ -193,6 +195,7 @@ class _Handling:
         if record and (answer := record.answer_to(self.message)):
             return answer
         self._refuse_too_old(record)
+        self._refuse_discarded()
         refuse_held(self.subscription, self.message)
         self._call_handler()
         sys.audit("eventbus.inbox.called")
@@ -210,17 +213,24 @@ class _Handling:
             return answer
         self._refuse_too_old(record)
         refuse_held(self.subscription, self.message)
-        self._mark_handled(record)
+        if not self._mark_handled(record):
+            # Closed already, and by whom? Asked last: nearly always there is something to heal.
+            self._refuse_discarded()
         return None
 
-    def _mark_handled(self, record: InboxRecord) -> None:
+    def _mark_handled(self, record: InboxRecord) -> bool:
+        """Record that it is handled; tell whether its dead letters, if any, could be healed."""
         if not record.is_new:
             record.handled(self.message)
-        if not record.is_new or self.message.round:
-            self._heal()
+        return (record.is_new and not self.message.round) or self._heal()
 
-    def _heal(self) -> None:
-        DeadLetter.objects.using(self.using).heal(self.subscription.record_name, self.message.id)
+    def _heal(self, states: tuple[str, ...] = DeadLetter.WAITING) -> bool:
+        name = self.subscription.record_name
+        return heal(self.message, name, states=states, using=self.using)
+
+    def _refuse_discarded(self) -> None:
+        if self.message.round:
+            refuse_discarded(self.message, queue=self.arrival.queue, using=self.using)
 
     def _known(self) -> InboxRecord | None:
         records = InboxRecord.objects.using(self.using)
@@ -255,6 +265,8 @@ class _Handling:
             record = self._claim(InboxRecord.State.STARTED)
             if answer := record.answer_to(self.message):
                 return answer
+            if isinstance(error, Discarded):
+                refuse_restored(self.message, queue=self.arrival.queue, using=self.using)
             outcome = self._decide(error, record)
             self._failure(error).record(record, outcome, self.inbox.parking)
         self.error = error
@@ -278,13 +290,6 @@ class _Handling:
         latest = since + timedelta(seconds=limit)
         when = Moment(now=timezone.now(), since=since, latest=latest)
         return decide(error, self.message.attempt, policy, when)
-
-
-def _is_closed(outcome: Outcome) -> bool:
-    """Whether there is nothing left to be done about the message."""
-    if isinstance(outcome, Duplicate):
-        return outcome.state in (InboxRecord.State.HANDLED, InboxRecord.State.SKIPPED)
-    return isinstance(outcome, Skipped)
 
 
 def _claimed(

@@ -86,6 +86,11 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return min(self.number(REDRIVEN_COUNT), _MOST)
 
     @property
+    def is_first(self) -> bool:
+        """Whether this is neither a retry nor a re-drive."""
+        return self.attempt == 1 and not self.round
+
+    @property
     def version(self) -> int:
         return min(self.number(VERSION), _MOST) or 1
 

@@ -13,7 +13,7 @@ from django_eventbus.durations import label
 from django_eventbus.messages import NOT_BEFORE, RETRY_COUNT, SUBSCRIPTION, Message, storable
 from django_eventbus.models import Attempt, InboxRecord
 from django_eventbus.outbox import address_again
-from django_eventbus.outcomes import Defer, Park, Retry, Skipped
+from django_eventbus.outcomes import Defer, Duplicate, Outcome, Park, Retry, Skipped
 from django_eventbus.parking import Parking
 from django_eventbus.retries import Decision, describe, words_of
 from django_eventbus.subscriptions import Subscription
@@ -99,3 +99,10 @@ class Failure:
             due_at=due_at,
             using=self.subscription.using,
         )
+
+
+def is_closed(outcome: Outcome) -> bool:
+    """Whether there is nothing left to be done about the message, and nothing was done just now."""
+    if isinstance(outcome, Duplicate):
+        return outcome.state in (InboxRecord.State.HANDLED, InboxRecord.State.SKIPPED)
+    return isinstance(outcome, Skipped)

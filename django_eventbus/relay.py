@@ -17,6 +17,7 @@ from django.utils import timezone
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import BrokerUnavailable, Unavailable
 from django_eventbus.held_keys import release_held
+from django_eventbus.intervals import Interval
 from django_eventbus.messages import ROW, uuid7
 from django_eventbus.models import OutboxEvent, RelayLease
 from django_eventbus.models.outbox_event import OutboxQuerySet
@@ -43,7 +44,7 @@ logger = logging.getLogger(__name__)
 #: Held by the relay that works on a shard, until its transaction ends.
 _LOCK_SPACE = 1_702_260_322
 #: How often it looks for re-drives that went unanswered.
-_LOOK_EVERY = timedelta(seconds=10)
+_LOOK_EVERY = 10.0
 _UNROUTABLE = "no queue was bound to take it"
 
 #: Batches in one transaction, and so at most what is sent again if the relay dies.
@@ -64,7 +65,7 @@ class Relay:
         self.using = using
         self.batch_size = batch_size or conf.batch_size
         self.holder = uuid7()
-        self._next_look = timezone.now()
+        self.looks = Interval(_LOOK_EVERY)
         #: False while another relay holds the lease that SQLite needs.
         self.is_our_turn = True
         #: On from the first row that the broker does not take until all such rows have left.
@@ -238,9 +239,7 @@ class Relay:
             sys.audit("eventbus.relay.marked")
 
     def _look_after_redrives(self) -> None:
-        now = timezone.now()
-        if now >= self._next_look:
-            self._next_look = now + _LOOK_EVERY
+        if self.looks.is_due():
             give_up_waiting(self.using)
             release_held(self.using)
 

@@ -10,9 +10,10 @@ from django.db import connection
 from django.utils import timezone
 
 from django_eventbus import GiveUp, Skip, TooEarly
-from django_eventbus.closing import discard
+from django_eventbus.closing import discard, restore_selected
 from django_eventbus.conf import conf
-from django_eventbus.dead_letters import Cause, likeness_of
+from django_eventbus.dead_letters import Cause, likeness_of, park
+from django_eventbus.intervals import Interval
 from django_eventbus.messages import (
     REDRIVEN_AT,
     REDRIVEN_BY,
@@ -22,10 +23,12 @@ from django_eventbus.messages import (
     SUBSCRIPTION,
 )
 from django_eventbus.models import Attempt, DeadLetter, InboxRecord, OutboxEvent
-from django_eventbus.outcomes import Defer, Duplicate
+from django_eventbus.outcomes import Defer, Duplicate, Skipped
 from django_eventbus.redrive import give_up_waiting, redrive
 from django_eventbus.relay import Relay
+from django_eventbus.selections import Selection
 from django_eventbus.subscriptions import registry
+from tests.interludes import interlude
 from tests.shop.models import Effect
 from tests.test_relay import ScriptedPublisher
 
@@ -195,7 +198,7 @@ def test_the_relay_looks_for_unanswered_re_drives(bus, fault):
     OutboxEvent.objects.all().delete()
     DeadLetter.objects.update(redriven_at=timezone.now() - timedelta(hours=2))
 
-    bus.relayer._next_look = timezone.now()
+    bus.relayer.looks = Interval(0)
     bus.relay()
 
     assert bus.letter.state == "unknown"
@@ -283,6 +286,152 @@ def test_a_re_drive_reaches_a_subscription_that_was_renamed_since(bus, fault):
     bus.drain()
 
     assert (bus.letter.subscription, bus.letter.state) == ("faulty", "healed")
+
+
+def unreached(bus, name):
+    """Park a copy that is addressed to a subscription which nobody has."""
+    bus.subscribe("other.*")(lambda event: None)
+    bus.put(headers={"eventbus-subscription": name, "x-retry-count": 9})
+    bus.consume()
+    assert bus.letter.kind == "unmatched"
+
+
+def test_what_was_parked_under_a_later_name_heals_when_that_is_known_as_an_alias(bus):
+    unreached(bus, "later")
+    bus.subscribe("order.*", name="latest", aliases=["later", "first"])(lambda event: None)
+
+    redrive_all()
+    bus.drain()
+
+    assert (bus.letter.subscription, bus.letter.state) == ("later", "healed")
+
+
+def test_a_discarded_message_that_only_the_dead_letter_knows_is_not_run_until_restored(bus):
+    unreached(bus, "charge")
+    ran = []
+    bus.subscribe("order.*", name="charge")(ran.append)
+    redrive_all()
+    DeadLetter.objects.update(state="unknown")
+
+    discard([bus.letter.pk], reason="rubbish", by="me", using="default")
+    bus.drain()
+
+    assert (bus.letter.state, ran) == ("discarded", [])
+    assert InboxRecord.objects.get().error == "discarded: rubbish"
+    restore_selected(Selection(), by="me", reason="", using="default")
+    redrive_all()
+    bus.drain()
+    assert (bus.letter.state, len(ran)) == ("healed", 1)
+
+
+def discarded_while_under_way(bus):
+    redrive_all()
+    DeadLetter.objects.update(state="unknown")
+    discard([bus.letter.pk], reason="rubbish", by="me", using="default")
+
+
+def restore_all():
+    return restore_selected(Selection(), by="me", reason="", using="default")
+
+
+def test_what_is_restored_while_its_copy_is_being_refused_is_tried_and_not_lost(bus):
+    unreached(bus, "charge")
+    ran = []
+    bus.subscribe("order.*", name="charge")(ran.append)
+    discarded_while_under_way(bus)
+    bus.relay()
+
+    with interlude("inbox.failed", restore_all):
+        bus.consume()
+
+    assert (bus.letter.state, ran) == ("open", [])
+    assert not InboxRecord.objects.exists()
+    bus.drain()
+    assert (bus.letter.state, len(ran)) == ("healed", 1)
+
+
+def test_what_is_discarded_while_its_handler_fails_is_not_tried_again(bus, settings):
+    settings.EVENTBUS = {**settings.EVENTBUS, "REDRIVE_TRIES": 3}
+    unreached(bus, "charge")
+    attempts = []
+
+    def failing(event):
+        attempts.append(event.meta.attempt)
+        DeadLetter.objects.update(state="unknown")
+        discard([bus.letter.pk], reason="stop", by="me", using="default")
+        raise ValueError
+
+    bus.subscribe("order.*", name="charge", retry=["1s"], atomic=False)(failing)
+    redrive_all()
+    bus.drain()
+
+    assert (bus.letter.state, attempts) == ("discarded", [1])
+
+
+def test_what_is_discarded_while_its_handler_succeeds_outside_a_transaction_is_handled(bus):
+    unreached(bus, "charge")
+    ran = []
+
+    def handle(event):
+        ran.append(event)
+        DeadLetter.objects.update(state="unknown")
+        discard([bus.letter.pk], reason="too late", by="me", using="default")
+
+    bus.subscribe("order.*", name="charge", atomic=False)(handle)
+    redrive_all()
+    bus.drain()
+
+    assert (bus.letter.state, InboxRecord.objects.get().state) == ("discarded", "handled")
+    restore_all()
+    redrive_all()
+    bus.drain()
+    assert (bus.letter.state, len(ran)) == ("healed", 1)
+
+
+def test_a_discarded_copy_for_a_subscription_that_is_gone_is_skipped_at_once(bus):
+    unreached(bus, "charge")
+    discarded_while_under_way(bus)
+    bus.relay()
+
+    assert bus.consume() == [Skipped(reason="discarded: rubbish")]
+    assert bus.letter.state == "discarded"
+
+
+def test_a_discarded_copy_is_not_run_though_the_inbox_knows_it_by_another_name(bus):
+    unreached(bus, "later")
+    ran = []
+
+    def failing(event):
+        ran.append(event)
+        raise ValueError
+
+    bus.subscribe("order.*", name="latest", aliases=["later", "first"], tries=1)(failing)
+    redrive_all()
+    bus.drain()
+    later = DeadLetter.objects.filter(subscription="later")
+    later.update(state="unknown")
+    redrive(later.values_list("pk", flat=True), by="me", using="default")
+    later.update(state="unknown")
+    discard(later.values_list("pk", flat=True), reason="stop", by="me", using="default")
+    bus.drain()
+
+    assert (later.get().state, len(ran)) == ("discarded", 1)
+
+
+def test_what_was_handled_stays_handled_when_its_dead_letter_is_discarded_and_restored(bus):
+    ran = []
+    bus.subscribe("order.*", name="charge")(ran.append)
+    message = bus.put()
+    bus.drain()
+    cause = Cause(kind="delivery_limit", error_type="", error="too often")
+    park(message, cause, subscription="charge", queue=conf.queue(), using="default")
+
+    discard([bus.letter.pk], reason="it was handled", by="me", using="default")
+    restore_all()
+    redrive_all()
+    bus.drain()
+
+    assert (bus.letter.state, len(ran)) == ("healed", 1)
 
 
 def test_the_same_failure_of_two_messages_has_one_fingerprint(bus):

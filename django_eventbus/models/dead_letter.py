@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 
 from django.db import models
@@ -20,10 +21,11 @@ class DeadLetterQuerySet(models.QuerySet["DeadLetter"]):
     def redrivable(self) -> DeadLetterQuerySet:
         return self.filter(state__in=DeadLetter.REDRIVABLE)
 
-    def heal(self, subscription: str, message_id: str) -> int:
-        """Close the dead letter of a message that has been handled after all."""
-        found = self.filter(subscription=subscription, message_id=message_id)
-        unhealed = found.exclude(state__in=DeadLetter.CLOSED)
+    def heal(self, subscriptions: Collection[str], message_id: str, states: Collection[str]) -> int:
+        """Close the dead letters in *states* of a message that has been handled after all."""
+        unhealed = self.filter(
+            subscription__in=subscriptions, message_id=message_id, state__in=states
+        )
         return unhealed.update(state=DeadLetter.State.HEALED, closed_at=timezone.now(), note="")
 
     def waiting_of(self, subscription: str, key: str) -> DeadLetterQuerySet:
@@ -46,6 +48,8 @@ class DeadLetter(CarriedMessage):
         REPLACED = "replaced", _("replaced")
 
     REDRIVABLE = (State.OPEN, State.UNKNOWN)
+    #: Re-driven, and not answered.
+    AWAITED = (State.REDRIVING, State.UNKNOWN)
     #: Not closed yet.
     WAITING = (State.OPEN, State.REDRIVING, State.UNKNOWN)
     REDRIVEN_COLUMNS = ("state", "round", "redriven_at", "redriven_by", "note", "replaced_by")

@@ -25,7 +25,9 @@ class InboxQuerySet(models.QuerySet["InboxRecord"]):
     """Claiming a message for one subscription."""
 
     def known(self, subscription: str, message_id: str) -> InboxRecord | None:
-        return self.filter(subscription=subscription, message_id=message_id).first()
+        found = self.filter(subscription=subscription, message_id=message_id)
+        # Not first(), which sorts: there is one at most.
+        return next(iter(found[:1]), None)
 
     def in_turn(self, subscription: str, message: Message) -> Duplicate | Message:
         """Return *message*, of an ordered queue, as it is to be tried now, or until when it waits."""
@@ -38,9 +40,16 @@ class InboxQuerySet(models.QuerySet["InboxRecord"]):
 
         Raise Busy, without waiting, while another worker holds the same message.
         """
+        # A retry or a re-drive nearly always has a record: an insert first would be in vain.
+        # But on SQLite only a write keeps others from writing.
+        can_lock = connections[self.db].features.has_select_for_update
+        if can_lock and not message.is_first and (record := self._locked(subscription, message)):
+            return record
         if record_id := self._insert(subscription, queue, message, state):
             return self._made(record_id, subscription, queue, message, state)
-        return self._locked(subscription, message)
+        if record := self._locked(subscription, message):
+            return record
+        raise _busy(message)
 
     def _insert(self, subscription: str, queue: str, message: Message, state: str) -> int | None:
         connection = connections[self.db]
@@ -81,17 +90,13 @@ class InboxQuerySet(models.QuerySet["InboxRecord"]):
         record.is_new = True
         return record
 
-    def _locked(self, subscription: str, message: Message) -> InboxRecord:
+    def _locked(self, subscription: str, message: Message) -> InboxRecord | None:
         try:
-            return self.select_for_update(nowait=True).get(
-                subscription=subscription, message_id=message.id
-            )
-        except InboxRecord.DoesNotExist:
-            raise Busy(f"{message.id} is being handled by another worker") from None
+            return self.select_for_update(nowait=True).known(subscription, message.id)
         except OperationalError as error:
             if getattr(error.__cause__, "sqlstate", "") != "55P03":
                 raise
-            raise Busy(f"{message.id} is being handled by another worker") from None
+            raise _busy(message) from None
 
 
 class InboxRecord(models.Model):
@@ -143,7 +148,7 @@ class InboxRecord(models.Model):
         )
 
     def __str__(self) -> str:
-        return f"{self.subscription} {self.message_id}: {self.state}"
+        return f"{self.subscription} {self.message_id}: {self.get_state_display()}"
 
     def answer_to(self, message: Message) -> Duplicate | None:
         """Return how to settle a copy that is not newer than this record; None: run it."""
@@ -225,6 +230,10 @@ class InboxRecord(models.Model):
                 "state", "round", "attempt", "started", "settled_at", "error", "delay", "due_at",
             ]
         )  # fmt: skip
+
+
+def _busy(message: Message) -> Busy:
+    return Busy(f"{message.id} is being handled by another worker")
 
 
 def _lock_key(subscription: str, message_id: str) -> int:
