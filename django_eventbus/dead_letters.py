@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 from django.db import transaction
-from django.utils import timezone
 
 from django_eventbus.conf import conf
+from django_eventbus.cuts import time_of_parking
 from django_eventbus.exceptions import Busy, Skip, Undecodable
 from django_eventbus.fingerprints import Likeness, own_place, without_what_varies
 from django_eventbus.formats import read
@@ -63,6 +63,8 @@ def park(
         "message_id": values.pop("message_id"),
     }
     with transaction.atomic(using=using):
+        # First: whoever waits for a row below must not keep others from parking.
+        values["parked_at"] = time_of_parking(using)
         _introduce(likeness, using)
         letters = DeadLetter.objects.using(using).select_for_update()
         letter, is_new = letters.get_or_create(**identity, defaults=values)
@@ -82,8 +84,7 @@ def _is_another(message: Message, letter: DeadLetter) -> bool:
 
 
 def _reopen(letter: DeadLetter, values: dict[str, Any]) -> None:
-    values |= {"state": DeadLetter.State.OPEN, "parked_at": timezone.now()}
-    values |= {"note": "", "closed_at": None}
+    values |= {"state": DeadLetter.State.OPEN, "note": "", "closed_at": None}
     for name, value in values.items():
         setattr(letter, name, value)
     letter.save(using=letter._state.db, update_fields=list(values))

@@ -9,10 +9,11 @@ from operator import or_
 from typing import Any
 
 from django.db import connections
-from django.db.models import Max, Q
+from django.db.models import Q
 from django.db.models.fields.json import KeyTransform
 from django.utils import timezone
 
+from django_eventbus.cuts import make_cut
 from django_eventbus.models import DeadLetter
 from django_eventbus.models.dead_letter import DeadLetterQuerySet
 from django_eventbus.selections import Cut, Selection, Term
@@ -37,11 +38,7 @@ def letters_of(selection: Selection, using: str) -> DeadLetterQuerySet:
 
 def freeze(selection: Selection, using: str) -> Selection:
     """Return *selection* as of now: what is parked from now on is not in it."""
-    if selection.is_frozen:
-        return selection
-    now = timezone.now()
-    highest = DeadLetter.objects.using(using).aggregate(highest=Max("pk"))["highest"] or 0
-    return selection.frozen(Cut(at=now, highest=highest))
+    return selection if selection.is_frozen else selection.frozen(make_cut(using))
 
 
 def capped_count(letters: DeadLetterQuerySet, limit: int = COUNT_LIMIT) -> int:
