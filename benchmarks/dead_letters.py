@@ -218,7 +218,7 @@ class Million:
         return {**json.loads(said.splitlines()[-1]), **self.figures()}
 
     def is_over(self) -> bool:
-        question = "SELECT state IN ('done', 'paused') FROM eventbus_redriveplan"
+        question = "SELECT state IN ('done', 'paused') FROM eventbus_plan"
         row = self.arena.session.execute(question).fetchone()
         return bool(row and row[0])
 
@@ -226,10 +226,10 @@ class Million:
         # Without the canary, which waits for its outcomes.
         seconds = """
             SELECT extract(epoch FROM max(sent_at) - min(sent_at)), count(*) FROM (
-                SELECT sent_at FROM eventbus_plannedredrive WHERE sent_at IS NOT NULL
+                SELECT sent_at FROM eventbus_plannedletter WHERE sent_at IS NOT NULL
                 ORDER BY id OFFSET 5) AS rest"""
         taken, sent = self.arena.session.execute(seconds).fetchone() or (0, 0)
-        healed = "SELECT count(*) FROM eventbus_plannedredrive WHERE state = 'healed'"
+        healed = "SELECT count(*) FROM eventbus_plannedletter WHERE state = 'healed'"
         known = self.arena.session.execute(healed).fetchone() or (0,)
         rate = float(sent) / float(taken or 1)
         return {"rate": rate, "seconds": float(taken or 0), "healed": known[0]}

@@ -11,23 +11,23 @@ from django.utils.translation import gettext as _
 
 from django_eventbus.conf import conf
 from django_eventbus.durations import label
-from django_eventbus.models import DeadLetter, InboxRecord, PlannedRedrive, RedrivePlan
+from django_eventbus.models import DeadLetter, InboxRecord, Plan, PlannedLetter
 
 _BATCH = 1_000
 #: A row, its state from now on, and why.
-Known = tuple[PlannedRedrive, str, str]
-State = PlannedRedrive.State
+Known = tuple[PlannedLetter, str, str]
+State = PlannedLetter.State
 
 
-def known_outcomes(plan: RedrivePlan, using: str) -> Iterator[Known]:
+def known_outcomes(plan: Plan, using: str) -> Iterator[Known]:
     """Yield the plan's re-drives that are under way by its rows, and not any more in truth."""
-    sent = PlannedRedrive.objects.using(using).filter(plan=plan, state=State.SENT)
+    sent = PlannedLetter.objects.using(using).filter(plan=plan, state=State.SENT)
     yield from _same_message(sent.filter(sent_as=""), using)
     if plan.patch is not None:
         yield from _edited(sent.exclude(sent_as=""), using)
 
 
-def _same_message(sent: QuerySet[PlannedRedrive], using: str) -> Iterator[Known]:
+def _same_message(sent: QuerySet[PlannedLetter], using: str) -> Iterator[Known]:
     awaited = Q(dead_letter__state=DeadLetter.State.REDRIVING, dead_letter__round=F("round") + 1)
     # Joined from the dead letter's side: one that was pruned has no row to ask.
     answered = sent.filter(dead_letter__pk__isnull=False).exclude(awaited)
@@ -40,7 +40,7 @@ def _same_message(sent: QuerySet[PlannedRedrive], using: str) -> Iterator[Known]
         yield row, State.UNKNOWN, _("its dead letter was pruned")
 
 
-def outcome_of(row: PlannedRedrive, letter: DeadLetter) -> tuple[str, str]:
+def outcome_of(row: PlannedLetter, letter: DeadLetter) -> tuple[str, str]:
     """Return the state of a planned re-drive that is answered, and why it is that."""
     if letter.round > row.round + 1:
         return State.FAILED, _("it failed, and was re-driven again since")
@@ -54,7 +54,7 @@ def outcome_of(row: PlannedRedrive, letter: DeadLetter) -> tuple[str, str]:
     return State.SKIPPED, _("it was %(state)s meanwhile") % {"state": letter.get_state_display()}
 
 
-def _edited(sent: QuerySet[PlannedRedrive], using: str) -> Iterator[Known]:
+def _edited(sent: QuerySet[PlannedLetter], using: str) -> Iterator[Known]:
     """Look for edited messages under their own ids."""
     rows = list(sent.order_by("pk")[:_BATCH])
     ids = [row.sent_as for row in rows]

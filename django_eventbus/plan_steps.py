@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from django_eventbus import audit
-from django_eventbus.models import PlannedRedrive, RedrivePlan
+from django_eventbus.models import Plan, PlannedLetter
 from django_eventbus.models.alike import save_alike
 from django_eventbus.pacing import Outcomes, allowance, is_failing
 from django_eventbus.plan_outcomes import known_outcomes
@@ -24,14 +24,14 @@ _SETTLE_BATCH = 1_000
 #: The latest outcomes that decide whether a plan pauses.
 _WINDOW = 50
 
-State = RedrivePlan.State
-Planned = PlannedRedrive.State
+State = Plan.State
+Planned = PlannedLetter.State
 
 
 def step_plans(using: str) -> int:
     """Take each plan that is under way a step further; return how many dead letters moved."""
     close_replaced(using)
-    plans = RedrivePlan.objects.using(using).under_way()
+    plans = Plan.objects.using(using).under_way()
     return sum(_step(plan_id, using) for plan_id in plans.values_list("pk", flat=True))
 
 
@@ -50,9 +50,9 @@ def _step(plan_id: int, using: str) -> int:
     return sent
 
 
-def _claimed(plan_id: int, using: str) -> RedrivePlan | None:
+def _claimed(plan_id: int, using: str) -> Plan | None:
     """Lock the plan, or return None while another worker has it."""
-    plans = RedrivePlan.objects.using(using).under_way().filter(pk=plan_id)
+    plans = Plan.objects.using(using).under_way().filter(pk=plan_id)
     if connections[using].features.has_select_for_update_skip_locked:
         return plans.select_for_update(skip_locked=True).first()
     # A write makes SQLite let nobody else write until the end of this transaction.
@@ -60,7 +60,7 @@ def _claimed(plan_id: int, using: str) -> RedrivePlan | None:
     return plans.first()
 
 
-def _settle(plan: RedrivePlan, using: str) -> int:
+def _settle(plan: Plan, using: str) -> int:
     """Ask the dead letters what has become of their re-drives."""
     now, rows = timezone.now(), []
     for row, state, why in known_outcomes(plan, using):
@@ -70,7 +70,7 @@ def _settle(plan: RedrivePlan, using: str) -> int:
     return len(rows)
 
 
-def _decide(plan: RedrivePlan, using: str) -> None:
+def _decide(plan: Plan, using: str) -> None:
     """Pause a plan that does harm; let the rest follow a canary that did not."""
     if not plan.is_started:
         return
@@ -87,14 +87,14 @@ def _decide(plan: RedrivePlan, using: str) -> None:
         plan.pass_canary()
 
 
-def _latest_outcomes(plan: RedrivePlan, using: str) -> Outcomes:
+def _latest_outcomes(plan: Plan, using: str) -> Outcomes:
     since = plan.resumed_at or plan.created_at
     settled = _rows(plan, using).filter(settled_at__gt=since, sent_at__isnull=False)
     states = settled.order_by("-settled_at").values_list("state", flat=True)[:_WINDOW]
     return Outcomes.of(states)
 
 
-def _canary_left(plan: RedrivePlan, using: str) -> int:
+def _canary_left(plan: Plan, using: str) -> int:
     """Return how many of the canary are still to be sent or to be known."""
     rows = _rows(plan, using)
     known = rows.filter(sent_at__isnull=False, settled_at__isnull=False)[: plan.canary].count()
@@ -102,7 +102,7 @@ def _canary_left(plan: RedrivePlan, using: str) -> int:
     return min(plan.canary - known, unknown)
 
 
-def _send(plan: RedrivePlan, using: str) -> int:
+def _send(plan: Plan, using: str) -> int:
     now = timezone.now()
     room = _room(plan, using)
     number, paced_at = allowance(plan, now, min(room, _BATCH))
@@ -115,7 +115,7 @@ def _send(plan: RedrivePlan, using: str) -> int:
     return sent
 
 
-def _room(plan: RedrivePlan, using: str) -> int:
+def _room(plan: Plan, using: str) -> int:
     """Return how many more may be under way now."""
     under_way = _rows(plan, using).filter(state=Planned.SENT).count()
     room = plan.in_flight - under_way
@@ -124,7 +124,7 @@ def _room(plan: RedrivePlan, using: str) -> int:
     return min(room, _canary_left(plan, using) - under_way)
 
 
-def _redrive(plan: RedrivePlan, rows: list[PlannedRedrive], now: datetime, using: str) -> int:
+def _redrive(plan: Plan, rows: list[PlannedLetter], now: datetime, using: str) -> int:
     expected = {row.dead_letter_id: row.round for row in rows}
     departed = redrive_together(expected, plan=plan, using=using)
     sys.audit("eventbus.plan_steps.sent")
@@ -138,7 +138,7 @@ def _redrive(plan: RedrivePlan, rows: list[PlannedRedrive], now: datetime, using
     return len(departed.sent)
 
 
-def _end_if_over(plan: RedrivePlan, using: str) -> None:
+def _end_if_over(plan: Plan, using: str) -> None:
     rows = _rows(plan, using)
     if plan.state == State.CANCELLED:
         _skip_pending(rows)
@@ -147,7 +147,7 @@ def _end_if_over(plan: RedrivePlan, using: str) -> None:
         _audit(plan, "plan ended", using)
 
 
-def _audit(plan: RedrivePlan, verb: str, using: str) -> None:
+def _audit(plan: Plan, verb: str, using: str) -> None:
     audit.record(
         verb,
         by=plan.created_by,
@@ -159,7 +159,7 @@ def _audit(plan: RedrivePlan, verb: str, using: str) -> None:
     )
 
 
-def _skip_pending(rows: QuerySet[PlannedRedrive]) -> None:
+def _skip_pending(rows: QuerySet[PlannedLetter]) -> None:
     pending = rows.filter(state=Planned.PENDING)
     batch = pending.order_by("pk").values("pk")[:_SETTLE_BATCH]
     pending.filter(pk__in=list(batch.values_list("pk", flat=True))).update(
@@ -167,5 +167,5 @@ def _skip_pending(rows: QuerySet[PlannedRedrive]) -> None:
     )
 
 
-def _rows(plan: RedrivePlan, using: str) -> QuerySet[PlannedRedrive]:
-    return PlannedRedrive.objects.using(using).filter(plan=plan)
+def _rows(plan: Plan, using: str) -> QuerySet[PlannedLetter]:
+    return PlannedLetter.objects.using(using).filter(plan=plan)

@@ -16,7 +16,7 @@ from django_eventbus.conf import conf
 from django_eventbus.exceptions import BadPlan
 from django_eventbus.matching import freeze, letters_of
 from django_eventbus.messages import storable
-from django_eventbus.models import PlannedRedrive, RedrivePlan
+from django_eventbus.models import Plan, PlannedLetter
 from django_eventbus.models.dead_letter import DeadLetterQuerySet
 from django_eventbus.selections import Selection
 
@@ -46,7 +46,7 @@ def make_plan(
     using: str,
     pace: Pace | None = None,
     patch: Any = None,
-) -> RedrivePlan:
+) -> Plan:
     """
     Write a plan over what *selection* means now; nothing moves yet.
 
@@ -92,36 +92,36 @@ def require_reason(reason: str, count: int) -> None:
         raise BadPlan(words % {"number": f"{conf.reason_above:,}"})
 
 
-def start(plan_id: int, *, by: str, using: str) -> RedrivePlan:
+def start(plan_id: int, *, by: str, using: str) -> Plan:
     """Let the workers begin."""
-    return _changed(plan_id, by, using, verb="start", states=(RedrivePlan.State.PLANNED,))
+    return _changed(plan_id, by, using, verb="start", states=(Plan.State.PLANNED,))
 
 
-def pause(plan_id: int, *, by: str, using: str) -> RedrivePlan:
+def pause(plan_id: int, *, by: str, using: str) -> Plan:
     """Send no more for now; what is under way is still awaited."""
-    return _changed(plan_id, by, using, verb="pause", states=RedrivePlan.STARTED)
+    return _changed(plan_id, by, using, verb="pause", states=Plan.STARTED)
 
 
-def resume(plan_id: int, *, by: str, using: str) -> RedrivePlan:
+def resume(plan_id: int, *, by: str, using: str) -> Plan:
     """Go on where it paused; only what fails from now on pauses it again."""
-    return _changed(plan_id, by, using, verb="resume", states=(RedrivePlan.State.PAUSED,))
+    return _changed(plan_id, by, using, verb="resume", states=(Plan.State.PAUSED,))
 
 
-def cancel(plan_id: int, *, by: str, using: str) -> RedrivePlan:
+def cancel(plan_id: int, *, by: str, using: str) -> Plan:
     """Send no more, ever; what is under way is still awaited."""
-    states = (RedrivePlan.State.PLANNED, *RedrivePlan.STARTED, RedrivePlan.State.PAUSED)
+    states = (Plan.State.PLANNED, *Plan.STARTED, Plan.State.PAUSED)
     return _changed(plan_id, by, using, verb="cancel", states=states)
 
 
-def progress(plan: RedrivePlan) -> dict[str, int]:
+def progress(plan: Plan) -> dict[str, int]:
     """Count the plan's dead letters by what has become of them; every state has a number."""
-    rows = PlannedRedrive.objects.using(plan._state.db).filter(plan=plan).order_by()
+    rows = PlannedLetter.objects.using(plan._state.db).filter(plan=plan).order_by()
     counts = dict(rows.values_list("state").annotate(Count("pk")))
-    return {state: counts.get(state, 0) for state in PlannedRedrive.State.values}
+    return {state: counts.get(state, 0) for state in PlannedLetter.State.values}
 
 
-def _plan(selection: Selection, by: str, reason: str, pace: Pace, patch: Any) -> RedrivePlan:
-    return RedrivePlan(
+def _plan(selection: Selection, by: str, reason: str, pace: Pace, patch: Any) -> Plan:
+    return Plan(
         filter=selection.query(),
         reason=storable(reason, 2000),
         canary=pace.canary,
@@ -134,25 +134,23 @@ def _plan(selection: Selection, by: str, reason: str, pace: Pace, patch: Any) ->
     )
 
 
-def _freeze_rows(plan: RedrivePlan, letters: DeadLetterQuerySet, using: str) -> int:
+def _freeze_rows(plan: Plan, letters: DeadLetterQuerySet, using: str) -> int:
     """Write a row for each dead letter, by the database alone: there may be a million."""
     chosen, parameters = letters.values_list("id", "round").query.get_compiler(using).as_sql()
     sql = (
-        f"INSERT INTO {PlannedRedrive._meta.db_table} "  # noqa: S608
+        f"INSERT INTO {PlannedLetter._meta.db_table} "  # noqa: S608
         "(plan_id, dead_letter_id, round, state, why, sent_as) "
         f"SELECT %s, chosen.id, chosen.round, %s, '', '' FROM ({chosen}) AS chosen"
     )
     with connections[using].cursor() as cursor:
-        cursor.execute(sql, (plan.pk, str(PlannedRedrive.State.PENDING), *parameters))
+        cursor.execute(sql, (plan.pk, str(PlannedLetter.State.PENDING), *parameters))
         return int(cursor.rowcount)
 
 
-def _changed(
-    plan_id: int, by: str, using: str, *, verb: str, states: tuple[str, ...]
-) -> RedrivePlan:
+def _changed(plan_id: int, by: str, using: str, *, verb: str, states: tuple[str, ...]) -> Plan:
     with transaction.atomic(using=using):
         # Waits for the step that a worker is in the middle of.
-        plan = RedrivePlan.objects.using(using).select_for_update().get(pk=plan_id)
+        plan = Plan.objects.using(using).select_for_update().get(pk=plan_id)
         if plan.state not in states:
             state = plan.get_state_display()
             raise BadPlan(str(_REFUSALS[verb]) % {"id": plan_id, "state": state})
@@ -168,7 +166,7 @@ def _changed(
     return plan
 
 
-def _change(plan: RedrivePlan, verb: str, by: str) -> None:
+def _change(plan: Plan, verb: str, by: str) -> None:
     match verb:
         case "start":
             plan.start()
@@ -180,10 +178,10 @@ def _change(plan: RedrivePlan, verb: str, by: str) -> None:
             plan.cancel(_("Cancelled by %(by)s.") % {"by": by})
 
 
-def _state_to_resume(plan: RedrivePlan) -> str:
+def _state_to_resume(plan: Plan) -> str:
     """Return canary while not all of its canary are known."""
-    rows = PlannedRedrive.objects.using(plan._state.db).filter(plan=plan)
+    rows = PlannedLetter.objects.using(plan._state.db).filter(plan=plan)
     settled = rows.exclude(settled_at=None)[: plan.canary].count()
     total = rows[: plan.canary].count()
     is_known = settled >= total
-    return RedrivePlan.State.RUNNING if is_known else RedrivePlan.State.CANARY
+    return Plan.State.RUNNING if is_known else Plan.State.CANARY

@@ -17,9 +17,9 @@ from django_eventbus.models import (
     InboxRecord,
     Outage,
     OutboxEvent,
-    PlannedRedrive,
+    Plan,
+    PlannedLetter,
     Queue,
-    RedrivePlan,
     Throughput,
     Worker,
 )
@@ -50,8 +50,8 @@ def _prunable(cutoff: datetime, using: str) -> Iterator[tuple[str, QuerySet[Any]
     yield "attempts", _attempts(cutoff, using)
     # The rows first: a plan may have a million, and takes those that are left along.
     plans = _plans(cutoff, using)
-    yield "planned re-drives", PlannedRedrive.objects.using(using).filter(plan__in=plans)
-    yield "re-drive plans", plans
+    yield "planned letters", PlannedLetter.objects.using(using).filter(plan__in=plans)
+    yield "plans", plans
     yield "workers", Worker.objects.using(using).filter(seen_at__lt=cutoff)
     yield "minutes of throughput", Throughput.objects.using(using).filter(minute__lt=cutoff)
     yield "outages", Outage.objects.using(using).filter(began_at__lt=cutoff)
@@ -72,10 +72,10 @@ def _dead_letters(cutoff: datetime, using: str) -> QuerySet[DeadLetter]:
     return DeadLetter.objects.using(using).filter(state__in=closed, closed_at__lt=cutoff)
 
 
-def _plans(cutoff: datetime, using: str) -> QuerySet[RedrivePlan]:
+def _plans(cutoff: datetime, using: str) -> QuerySet[Plan]:
     ended = Q(ended_at__lt=cutoff)
-    never_started = Q(state=RedrivePlan.State.PLANNED, created_at__lt=cutoff)
-    return RedrivePlan.objects.using(using).filter(ended | never_started)
+    never_started = Q(state=Plan.State.PLANNED, created_at__lt=cutoff)
+    return Plan.objects.using(using).filter(ended | never_started)
 
 
 def _inbox(cutoff: datetime, using: str) -> QuerySet[InboxRecord]:

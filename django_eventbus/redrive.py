@@ -29,7 +29,7 @@ from django_eventbus.messages import (
     Message,
     storable,
 )
-from django_eventbus.models import DeadLetter, OutboxEvent, RedrivePlan
+from django_eventbus.models import DeadLetter, OutboxEvent, Plan
 from django_eventbus.models.alike import save_alike
 from django_eventbus.outbox import addressed_row
 from django_eventbus.selections import Selection
@@ -82,7 +82,7 @@ class Departed:
     reasons: dict[int, str] = field(default_factory=dict)
 
 
-def redrive_together(expected: Mapping[int, int], *, plan: RedrivePlan, using: str) -> Departed:
+def redrive_together(expected: Mapping[int, int], *, plan: Plan, using: str) -> Departed:
     """Re-drive those that are still in their *expected* rounds. In a transaction only."""
     found = DeadLetter.objects.using(using).filter(pk__in=list(expected)).order_by("pk")
     letters = list(_without_waiting(found))
@@ -135,7 +135,7 @@ def _why_not(letter: DeadLetter, expected_round: int) -> str:
     return ""
 
 
-def _departure(letter: DeadLetter, plan: RedrivePlan) -> Departure:
+def _departure(letter: DeadLetter, plan: Plan) -> Departure:
     if plan.patch is None:
         return Departure(letter=letter, message=letter.message())
     return Departure(letter=letter, message=edited_message(letter, patched(letter, plan.patch)))

@@ -25,9 +25,9 @@ from django_eventbus.models import (
     DeadLetter,
     Outage,
     OutboxEvent,
-    PlannedRedrive,
+    Plan,
+    PlannedLetter,
     Queue,
-    RedrivePlan,
     Throughput,
     Worker,
 )
@@ -180,9 +180,9 @@ def _outages(workers: Sequence[WorkerFigures], now: datetime) -> tuple[OutageFig
 
 
 def _plans(using: str) -> Iterator[PlanFigures]:
-    for plan in RedrivePlan.objects.using(using).under_way().order_by("-id")[:_PLANS]:
+    for plan in Plan.objects.using(using).under_way().order_by("-id")[:_PLANS]:
         counts = progress(plan)
-        unsettled = counts[PlannedRedrive.State.PENDING] + counts[PlannedRedrive.State.SENT]
+        unsettled = counts[PlannedLetter.State.PENDING] + counts[PlannedLetter.State.SENT]
         total = sum(counts.values())
         yield PlanFigures(
             id=plan.pk,

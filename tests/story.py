@@ -24,8 +24,8 @@ from django_eventbus.models import (
     InboxRecord,
     Outage,
     OutboxEvent,
+    Plan,
     Queue,
-    RedrivePlan,
     Throughput,
     Worker,
 )
@@ -140,7 +140,7 @@ def _plan(bus: Bus, letter: DeadLetter, *, by: str, reason: str) -> None:
     plans.start(plan.pk, by=by, using=USING)
     for _ in range(12):
         minute = timezone.now() - timedelta(seconds=30)
-        RedrivePlan.objects.filter(pk=plan.pk).update(paced_at=minute)
+        Plan.objects.filter(pk=plan.pk).update(paced_at=minute)
         bus.drain()
         bus.relay()
 

@@ -15,7 +15,7 @@ from django_eventbus import Event, publish
 from django_eventbus.admin import closing, export
 from django_eventbus.admin.copies import pytest_of
 from django_eventbus.admin.export import cell
-from django_eventbus.models import AuditEntry, DeadLetter, InboxRecord, OutboxEvent, RedrivePlan
+from django_eventbus.models import AuditEntry, DeadLetter, InboxRecord, OutboxEvent, Plan
 from django_eventbus.redrive import redrive
 from django_eventbus.subscriptions import registry
 from tests.shop.models import Effect
@@ -255,7 +255,7 @@ def test_editing_takes_a_right_of_its_own(letter):
 def test_what_is_partly_hidden_is_not_edited(letter, settings):
     settings.EVENTBUS = {**settings.EVENTBUS, "REDACT": ["order_id"]}
     client = user_with("view_deadletter", "edit_deadletter")
-    seer = user_with("view_deadletter", "edit_deadletter", SEE, "view_redriveplan")
+    seer = user_with("view_deadletter", "edit_deadletter", SEE, "view_plan")
 
     assert client.get(f"{GROUPS}{letter.pk}/edit/").status_code == 403
     assert f"You need the permission eventbus.{SEE}." in text(client.get(page_of(letter)))
@@ -276,7 +276,7 @@ def test_a_patch_is_tried_and_then_heals_a_selection(admin_client, bus, letters)
     carry_out(bus)
 
     assert {event.payload["currency"] for event in handled} == {"EUR"}
-    assert RedrivePlan.objects.get().patch == {"currency": "EUR"}
+    assert Plan.objects.get().patch == {"currency": "EUR"}
     assert "currency" in text(admin_client.get(made.headers["Location"]))
 
 
@@ -295,11 +295,11 @@ def test_a_patch_that_is_no_json_is_said_and_makes_no_plan(admin_client, letters
     refused = planned(admin_client, "type=order.placed", patch="{")
 
     assert "Line 1, column 2" in text(refused)
-    assert not RedrivePlan.objects.exists()
+    assert not Plan.objects.exists()
 
 
 def test_a_patch_takes_the_right_to_edit(letters):
-    client = user_with("view_deadletter", "redrive_deadletter", "view_redriveplan")
+    client = user_with("view_deadletter", "redrive_deadletter", "view_plan")
 
     assert "You need the permission eventbus.edit_deadletter." in text(client.get(DRY_RUN))
     assert planned(client, "type=order.placed", patch='{"a": 1}').status_code == 403

@@ -12,7 +12,7 @@ from django_eventbus.edits import dry_run_patch, edit_and_redrive
 from django_eventbus.exceptions import BadEdit
 from django_eventbus.merge_patches import merged
 from django_eventbus.messages import SUBSCRIPTION
-from django_eventbus.models import AuditEntry, DeadLetter, InboxRecord, OutboxEvent, PlannedRedrive
+from django_eventbus.models import AuditEntry, DeadLetter, InboxRecord, OutboxEvent, PlannedLetter
 from django_eventbus.plans import Pace, make_plan, progress
 from django_eventbus.redrive import redrive
 from django_eventbus.relay import Relay
@@ -226,7 +226,7 @@ def test_a_patch_that_makes_it_invalid_is_foretold_and_skipped(bus, letter):
 
     words = "OrderWeighed: grams: Expected `int`, got `str`"
     assert (forecast.invalid, forecast.problems) == (1, [(letter.pk, words)])
-    row = PlannedRedrive.objects.get()
+    row = PlannedLetter.objects.get()
     assert (row.state, row.why) == ("skipped", words)
     assert again(letter).state == "open"
 
@@ -241,5 +241,5 @@ def test_a_patched_message_that_fails_again_says_so(bus, letter):
     bus.drain()
     bus.drain()
 
-    row = PlannedRedrive.objects.get()
+    row = PlannedLetter.objects.get()
     assert (row.state, row.why) == ("failed", "ValueError")

@@ -19,8 +19,8 @@ from django_eventbus.models import (
     DeadLetter,
     InboxRecord,
     OutboxEvent,
-    PlannedRedrive,
-    RedrivePlan,
+    Plan,
+    PlannedLetter,
 )
 from django_eventbus.plan_steps import step_plans
 from django_eventbus.plans import Pace, make_plan, progress
@@ -67,7 +67,7 @@ def planned(pace=None, *, selection=ALL, reason="mended", by="ada"):
 
 
 def again(plan):
-    return RedrivePlan.objects.get(pk=plan.pk)
+    return Plan.objects.get(pk=plan.pk)
 
 
 def counts(plan):
@@ -139,7 +139,7 @@ def test_a_canary_that_fails_pauses_the_plan_and_nothing_else_moves(bus, fault):
     assert counts(plan) == {"pending": 4, "failed": 2}
     assert again(plan).state == "paused"
     assert again(plan).note == "2 of the latest 2 failed again, which is more than 20 %."
-    assert PlannedRedrive.objects.filter(state="failed").first().why == "ValueError"
+    assert PlannedLetter.objects.filter(state="failed").first().why == "ValueError"
 
 
 def test_a_paused_plan_goes_on_when_it_is_resumed(bus, fault):
@@ -194,7 +194,7 @@ def test_a_plan_keeps_its_rate_however_often_a_worker_looks(bus, fault):
     park(bus, 3)
     plan = planned({"rate": 0.02})
 
-    RedrivePlan.objects.update(paced_at=timezone.now() - timedelta(seconds=60))
+    Plan.objects.update(paced_at=timezone.now() - timedelta(seconds=60))
     for _ in range(5):
         step_plans("default")
 
@@ -214,7 +214,7 @@ def test_a_cancelled_plan_sends_no_more_and_still_tells_what_came_of_the_rest(bu
     assert counts(plan) == {"healed": 2, "skipped": 3}
     assert again(plan).state == "cancelled"
     assert again(plan).ended_at
-    skipped = PlannedRedrive.objects.filter(state="skipped").values_list("why", flat=True)
+    skipped = PlannedLetter.objects.filter(state="skipped").values_list("why", flat=True)
     assert set(skipped) == {"the plan was cancelled"}
     assert DeadLetter.objects.filter(state="open").count() == 3
 
@@ -242,7 +242,7 @@ def test_of_two_plans_over_the_same_dead_letters_each_moves_once(bus, fault):
     bus.relay()
 
     assert (counts(first), counts(second)) == ({"failed": 3}, {"skipped": 3})
-    whys = PlannedRedrive.objects.filter(plan=second).values_list("why", flat=True)
+    whys = PlannedLetter.objects.filter(plan=second).values_list("why", flat=True)
     assert set(whys) == {"it was re-driven by ada meanwhile"}
     assert set(DeadLetter.objects.values_list("round", flat=True)) == {1}
 
@@ -258,7 +258,7 @@ def test_what_was_discarded_or_re_driven_meanwhile_is_skipped_and_says_why(bus, 
 
     assert counts(plan) == {"skipped": 2, "sent": 1}
     whys = (
-        PlannedRedrive.objects.filter(state="skipped").order_by("pk").values_list("why", flat=True)
+        PlannedLetter.objects.filter(state="skipped").order_by("pk").values_list("why", flat=True)
     )
     assert list(whys) == ["it was discarded meanwhile", "it was re-driven by eve meanwhile"]
 
@@ -332,7 +332,7 @@ def test_many_need_a_reason(bus, fault, settings):
     with pytest.raises(BadPlan, match="More than 2 dead letters need a reason"):
         make_plan(ALL, by="ada", reason=" ", using="default")
 
-    assert not RedrivePlan.objects.exists()
+    assert not Plan.objects.exists()
     assert make_plan(ALL, by="ada", reason="mended", using="default")
 
 

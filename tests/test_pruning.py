@@ -23,10 +23,10 @@ from django_eventbus.models import (
     InboxRecord,
     Outage,
     OutboxEvent,
-    PlannedRedrive,
+    Plan,
+    PlannedLetter,
     Queue,
     QueuedMessage,
-    RedrivePlan,
     Throughput,
     Worker,
 )
@@ -42,8 +42,8 @@ NOTHING = {
     "dead letters": 0,
     "inbox records": 0,
     "attempts": 0,
-    "planned re-drives": 0,
-    "re-drive plans": 0,
+    "planned letters": 0,
+    "plans": 0,
     "workers": 0,
     "minutes of throughput": 0,
     "outages": 0,
@@ -474,8 +474,8 @@ def test_the_command_says_what_it_removed():
         "Removed 0 dead letters.",
         "Removed 0 inbox records.",
         "Removed 0 attempts.",
-        "Removed 0 planned re-drives.",
-        "Removed 0 re-drive plans.",
+        "Removed 0 planned letters.",
+        "Removed 0 plans.",
         "Removed 0 workers.",
         "Removed 0 minutes of throughput.",
         "Removed 0 outages.",
@@ -524,13 +524,13 @@ def test_the_command_refuses_an_unknown_database_in_one_sentence():
 def test_plans_go_with_their_rows_once_they_have_ended_or_were_never_started():
     values = {"rate": 1, "in_flight": 1, "fail_percent": 1}
     plans = [
-        RedrivePlan.objects.create(state=state, created_at=ago(MONTH), ended_at=ended, **values)
+        Plan.objects.create(state=state, created_at=ago(MONTH), ended_at=ended, **values)
         for state, ended in (("done", ago(MONTH)), ("planned", None), ("paused", None))
     ]
     for plan in plans:
-        PlannedRedrive.objects.create(plan=plan, dead_letter_id=1, round=0)
+        PlannedLetter.objects.create(plan=plan, dead_letter_id=1, round=0)
 
-    assert pruned() == {**NOTHING, "planned re-drives": 2, "re-drive plans": 2}
+    assert pruned() == {**NOTHING, "planned letters": 2, "plans": 2}
 
-    assert list(RedrivePlan.objects.values_list("state", flat=True)) == ["paused"]
-    assert PlannedRedrive.objects.count() == 1
+    assert list(Plan.objects.values_list("state", flat=True)) == ["paused"]
+    assert PlannedLetter.objects.count() == 1

@@ -10,7 +10,7 @@ from django.core.management import CommandError, call_command
 
 from django_eventbus.conf import conf
 from django_eventbus.management.progress_bar import ProgressBar
-from django_eventbus.models import AuditEntry, DeadLetter, OutboxEvent, RedrivePlan
+from django_eventbus.models import AuditEntry, DeadLetter, OutboxEvent, Plan
 from tests.end_to_end.oracle import FAST
 from tests.end_to_end.test_plans import dead_letters
 from tests.shop.models import Effect
@@ -36,7 +36,7 @@ def test_a_dry_run_shows_what_would_move_and_moves_nothing():
     assert told["targets"] == [
         {"queue": queue, "subscription": "shop.count", "type": "count.up", "count": 3}
     ]
-    assert not RedrivePlan.objects.exists()
+    assert not Plan.objects.exists()
 
 
 def test_a_dry_run_says_what_would_go_wrong():
@@ -56,7 +56,7 @@ def test_a_plan_is_started_as_told_and_is_in_the_audit():
 
     said = run("redrive_events", "type=count.up", *options, "--by", "ada", "--reason", "x", "--yes")
 
-    plan = RedrivePlan.objects.get()
+    plan = Plan.objects.get()
     assert said == f"Plan {plan.pk} re-drives 2; the workers carry it out.\n"
     assert (plan.state, plan.canary, plan.rate, plan.in_flight, plan.tries) == (
         "canary",
@@ -74,7 +74,7 @@ def test_a_patch_makes_a_plan_that_edits():
 
     run("redrive_events", "--patch", '{"a": 1}', "--yes")
 
-    assert RedrivePlan.objects.get().patch == {"a": 1}
+    assert Plan.objects.get().patch == {"a": 1}
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_what_is_wrong_is_said_in_one_sentence_and_nothing_moves(words, sentence
     with pytest.raises(CommandError, match=sentence):
         run("redrive_events", *words)
 
-    assert not RedrivePlan.objects.exists()
+    assert not Plan.objects.exists()
 
 
 def test_only_yes_is_yes(monkeypatch):
@@ -110,7 +110,7 @@ def test_only_yes_is_yes(monkeypatch):
         run("redrive_events")
     run("redrive_events")
 
-    assert RedrivePlan.objects.count() == 1
+    assert Plan.objects.count() == 1
 
 
 def test_waiting_tells_every_outcome_and_ends_with_0_if_all_healed(manage):

@@ -14,7 +14,7 @@ from django_eventbus import plans
 from django_eventbus.closing import discard
 from django_eventbus.exceptions import BadPlan
 from django_eventbus.messages import uuid7
-from django_eventbus.models import AuditEntry, DeadLetter, OutboxEvent, PlannedRedrive, RedrivePlan
+from django_eventbus.models import AuditEntry, DeadLetter, OutboxEvent, Plan, PlannedLetter
 from django_eventbus.plan_steps import step_plans
 from django_eventbus.plans import Pace, make_plan
 from django_eventbus.redrive import redrive
@@ -59,12 +59,12 @@ def planned(by):
 
 
 def worker():
-    while PlannedRedrive.objects.filter(state="pending").exists():
+    while PlannedLetter.objects.filter(state="pending").exists():
         step_plans("default")
 
 
 def whys(**condition):
-    rows = PlannedRedrive.objects.filter(state="skipped", **condition)
+    rows = PlannedLetter.objects.filter(state="skipped", **condition)
     return set(rows.values_list("why", flat=True))
 
 
@@ -85,7 +85,7 @@ def test_two_plans_and_a_plain_re_drive_at_once_move_each_dead_letter_once(ids):
     moved, *_ = at_once(plain, worker, worker)
 
     assert_each_moved_once(LETTERS)
-    states = Counter(PlannedRedrive.objects.values_list("state", flat=True))
+    states = Counter(PlannedLetter.objects.values_list("state", flat=True))
     assert states == {"sent": LETTERS - moved, "skipped": LETTERS + moved}
     assert whys(plan=first) <= {f"it was re-driven by {name} meanwhile" for name in ("bob", "eve")}
     assert whys(plan=second) <= {f"it was re-driven by {name} meanwhile" for name in ("ada", "eve")}
@@ -116,4 +116,4 @@ def test_of_two_people_who_start_a_plan_at_once_one_is_refused(ids):
 
     assert sorted(told) == [f"Plan {plan.pk} is running: one cannot start it.", "running"]
     assert AuditEntry.objects.filter(verb="start plan").count() == 1
-    assert RedrivePlan.objects.get().state == "running"
+    assert Plan.objects.get().state == "running"

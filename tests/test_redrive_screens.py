@@ -19,8 +19,8 @@ from django_eventbus.models import (
     DeadLetter,
     FailureGroup,
     OutboxEvent,
-    PlannedRedrive,
-    RedrivePlan,
+    Plan,
+    PlannedLetter,
 )
 from django_eventbus.plan_steps import step_plans
 from django_eventbus.redrive import give_up_waiting, redrive
@@ -30,7 +30,7 @@ from tests.test_admin import Handler, page_of, states, subscribed, text, user_wi
 GROUPS = "/admin/eventbus/deadletter/"
 LIST = f"{GROUPS}list/"
 DRY_RUN = f"{GROUPS}dry-run/"
-PLANS = "/admin/eventbus/redriveplan/"
+PLANS = "/admin/eventbus/plan/"
 SCRIPT = "<script>alert(1)</script>"
 PACE = {"canary": 0, "rate": 1000, "in_flight": 100, "fail_percent": 20, "tries": 1}
 
@@ -67,7 +67,7 @@ def posted(client, shown, **answers):
 def carry_out(bus) -> None:
     """Be the workers, until no plan has anything to do."""
     for _ in range(20):
-        RedrivePlan.objects.update(paced_at=timezone.now() - timedelta(hours=1))
+        Plan.objects.update(paced_at=timezone.now() - timedelta(hours=1))
         step_plans("default")
         bus.drain()
     step_plans("default")
@@ -344,13 +344,13 @@ def test_a_get_moves_nothing(admin_client, letters):
     admin_client.get(DRY_RUN, form)
     admin_client.get(f"{DRY_RUN}?type=order.placed&{urlencode(PACE)}")
     planned(admin_client, "type=order.placed", canary=1)
-    plan = RedrivePlan.objects.get()
+    plan = Plan.objects.get()
 
     for verb in ("start", "pause", "resume", "cancel"):
         assert admin_client.get(f"{PLANS}{plan.pk}/{verb}/now/").status_code == 405
 
     assert states() == ["open"] * 3
-    assert RedrivePlan.objects.get().state == "canary"
+    assert Plan.objects.get().state == "canary"
 
 
 def test_a_plan_heals_what_was_seen_and_tells_each_outcome(admin_client, bus, charge, letters):
@@ -398,12 +398,12 @@ def test_a_dead_letter_that_failed_again_since_it_was_shown_does_not_move(
 
     posted(admin_client, shown)
 
-    chosen = PlannedRedrive.objects.values_list("dead_letter_id", flat=True)
+    chosen = PlannedLetter.objects.values_list("dead_letter_id", flat=True)
     assert set(chosen) == {letters[1].pk, letters[2].pk}
 
 
 def test_two_admins_move_each_dead_letter_once(admin_client, bus, charge, letters):
-    other = user_with("view_deadletter", "redrive_deadletter", "view_redriveplan")
+    other = user_with("view_deadletter", "redrive_deadletter", "view_plan")
     mine, theirs = (each.get(f"{DRY_RUN}?type=order.placed") for each in (admin_client, other))
     charge.error = None
 
@@ -413,7 +413,7 @@ def test_two_admins_move_each_dead_letter_once(admin_client, bus, charge, letter
 
     assert Effect.objects.count() == 3
     assert OutboxEvent.objects.exclude(queue="").count() == 3
-    outcomes = sorted(PlannedRedrive.objects.values_list("state", flat=True))
+    outcomes = sorted(PlannedLetter.objects.values_list("state", flat=True))
     assert outcomes == ["healed"] * 3 + ["skipped"] * 3
 
 
@@ -422,7 +422,7 @@ def test_a_reason_is_needed_above_a_number(admin_client, letters, settings):
 
     refused = planned(admin_client, "type=order.placed")
     assert refused.context["form"].errors["reason"]
-    assert not RedrivePlan.objects.exists()
+    assert not Plan.objects.exists()
     assert planned(admin_client, "type=order.placed", limit=2).status_code == 302
     assert planned(admin_client, "type=order.placed", reason="mended").status_code == 302
 
@@ -440,7 +440,7 @@ def test_a_pace_that_is_none_is_refused(admin_client, letters, wrong):
     refused = planned(admin_client, "type=order.placed", **wrong)
 
     assert refused.context["form"].errors
-    assert not RedrivePlan.objects.exists()
+    assert not Plan.objects.exists()
 
 
 def test_a_selection_that_is_none_is_refused(admin_client, letters):
@@ -460,7 +460,7 @@ def test_a_user_without_the_right_sees_why_and_gets_403_from_a_hand_made_post(le
     response = client.post(DRY_RUN, {"selection": "type=order.placed", **PACE})
 
     assert response.status_code == 403
-    assert not RedrivePlan.objects.exists()
+    assert not Plan.objects.exists()
 
 
 def test_the_right_to_redrive_alone_does_not_show_dead_letters(letters):
@@ -477,16 +477,16 @@ def test_a_post_without_a_csrf_token_is_refused(admin_user, letters):
     response = client.post(DRY_RUN, {"selection": "type=order.placed", **PACE})
 
     assert response.status_code == 403
-    assert not RedrivePlan.objects.exists()
+    assert not Plan.objects.exists()
 
 
 # Plans.
 
 
 @pytest.fixture
-def plan(admin_client, letters) -> RedrivePlan:
+def plan(admin_client, letters) -> Plan:
     planned(admin_client, "type=order.placed", canary=1, reason="mended")
-    return RedrivePlan.objects.get()
+    return Plan.objects.get()
 
 
 def do(client, plan, verb):
@@ -505,11 +505,11 @@ def test_a_plan_is_paused_resumed_and_cancelled(admin_client, plan):
 
 
 def test_a_plan_is_steered_only_with_the_right(plan):
-    client = user_with("view_deadletter", "view_redriveplan")
+    client = user_with("view_deadletter", "view_plan")
 
     assert do(client, plan, "cancel").status_code == 403
     assert "You need the permission" in text(client.get(f"{PLANS}{plan.pk}/change/"))
-    assert RedrivePlan.objects.get().state == "canary"
+    assert Plan.objects.get().state == "canary"
 
 
 def no_redrive_here(user, verb, queue) -> bool:
@@ -517,12 +517,12 @@ def no_redrive_here(user, verb, queue) -> bool:
 
 
 def test_a_plan_is_steered_only_by_who_may_redrive_on_its_queues(plan, settings):
-    client = user_with("view_deadletter", "redrive_deadletter", "view_redriveplan")
+    client = user_with("view_deadletter", "redrive_deadletter", "view_plan")
     settings.EVENTBUS = {**settings.EVENTBUS, "PERMISSION": no_redrive_here}
 
     assert do(client, plan, "cancel").status_code == 403
     assert "You may not do this on the queue" in text(client.get(f"{PLANS}{plan.pk}/change/"))
-    assert RedrivePlan.objects.get().state == "canary"
+    assert Plan.objects.get().state == "canary"
 
 
 def test_a_plan_pauses_itself_and_says_why(admin_client, bus, plan):
@@ -573,7 +573,7 @@ def test_script_stays_text_on_every_page(admin_client, bus):
     group = FailureGroup.objects.get()
     group.acknowledge("ada", SCRIPT)
     planned(admin_client, f"header.tenant={SCRIPT}", reason=SCRIPT)
-    plan = RedrivePlan.objects.get()
+    plan = Plan.objects.get()
     carry_out(bus)
 
     for path in (GROUPS, f"{LIST}?state=all", f"{GROUPS}groups/{group.pk}/", f"{DRY_RUN}?error={SCRIPT}",

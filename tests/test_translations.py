@@ -16,7 +16,7 @@ from django.utils import translation
 from django.utils.functional import Promise
 
 import django_eventbus
-from django_eventbus.models import DeadLetter, FailureGroup, OutboxEvent, Queue, RedrivePlan
+from django_eventbus.models import DeadLetter, FailureGroup, OutboxEvent, Plan, Queue
 from tests import services
 from tests.skipping import skipped_if_missing
 from tests.story import tell
@@ -110,12 +110,12 @@ def test_every_column_that_the_admin_shows_has_a_name_to_translate():
 def paths() -> list[str]:
     letter = DeadLetter.objects.filter(error_type="CardExpired", state="open").first()
     base = "/admin/eventbus"
-    changes = (FailureGroup, OutboxEvent, Queue, RedrivePlan)
+    changes = (FailureGroup, OutboxEvent, Queue, Plan)
     group, row, queue, plan = (model.objects.order_by("pk").first().pk for model in changes)
     return [
         f"{base}/",
         *(f"{base}/{model}/" for model in ("deadletter", "outboxevent", "inboxrecord", "queue")),
-        *(f"{base}/{model}/" for model in ("worker", "outage", "redriveplan", "auditentry")),
+        *(f"{base}/{model}/" for model in ("worker", "outage", "plan", "auditentry")),
         f"{base}/deadletter/groups/{group}/",
         f"{base}/deadletter/list/",
         f"{base}/deadletter/list/?attempts_min=many",
@@ -124,7 +124,7 @@ def paths() -> list[str]:
         *(f"{base}/deadletter/{verb}/?id={letter.pk}" for verb in ("dry-run", "discard", "ignore")),
         f"{base}/outboxevent/{row}/change/",
         f"{base}/queue/{queue}/change/",
-        f"{base}/redriveplan/{plan}/change/",
+        f"{base}/plan/{plan}/change/",
     ]
 
 

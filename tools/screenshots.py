@@ -86,13 +86,13 @@ def paths() -> dict[str, str]:
     """Return the page of every picture."""
     from django.contrib.admin.utils import quote
 
-    from django_eventbus.models import DeadLetter, FailureGroup, Queue, RedrivePlan
+    from django_eventbus.models import DeadLetter, FailureGroup, Plan, Queue
 
     letters, base = DeadLetter.objects.order_by("pk"), "/admin/eventbus"
     letter = letters.filter(error_type__endswith="PaymentTimeout", state="open").first()
     address = letters.filter(error_type="KeyError", state="open").first()
     group = FailureGroup.objects.get(pk=letter.fingerprint)
-    running, paused = (RedrivePlan.objects.get(state=state) for state in ("running", "paused"))
+    running, paused = (Plan.objects.get(state=state) for state in ("running", "paused"))
     queue = Queue.objects.get(name__endswith="billing")
     return {
         "dashboard": f"{base}/",
@@ -101,8 +101,8 @@ def paths() -> dict[str, str]:
         "list": f"{base}/deadletter/list/?queue={queue.pk}&state=open",
         "message": f"{base}/deadletter/{letter.pk}/change/",
         "dry-run": f"{base}/deadletter/dry-run/?group={letter.fingerprint}&state=open",
-        "plan": f"{base}/redriveplan/{running.pk}/change/",
-        "paused-plan": f"{base}/redriveplan/{paused.pk}/change/",
+        "plan": f"{base}/plan/{running.pk}/change/",
+        "paused-plan": f"{base}/plan/{paused.pk}/change/",
         "edit": f"{base}/deadletter/{address.pk}/edit/",
         "discard": f"{base}/deadletter/discard/?id={address.pk}",
         "queue": f"{base}/queue/{quote(queue.pk)}/change/",

@@ -6,7 +6,7 @@ from django_eventbus.admin.audit import AuditEntryAdmin
 from django_eventbus.admin.dead_letters import DeadLetterAdmin
 from django_eventbus.admin.inbox import InboxRecordAdmin
 from django_eventbus.admin.outbox import OutboxEventAdmin
-from django_eventbus.admin.plans import RedrivePlanAdmin
+from django_eventbus.admin.plans import PlanAdmin
 from django_eventbus.admin.queues import QueueAdmin
 from django_eventbus.admin.workers import OutageAdmin, WorkerAdmin
 
@@ -16,7 +16,7 @@ __all__ = [
     "InboxRecordAdmin",
     "OutageAdmin",
     "OutboxEventAdmin",
+    "PlanAdmin",
     "QueueAdmin",
-    "RedrivePlanAdmin",
     "WorkerAdmin",
 ]

@@ -47,7 +47,7 @@ class AuditEntryAdmin(PlainReadOnlyAdmin):
     def plan(self, entry: AuditEntry) -> str:
         if entry.plan_id is None:
             return "-"
-        url = reverse("admin:eventbus_redriveplan_change", args=[entry.plan_id])
+        url = reverse("admin:eventbus_plan_change", args=[entry.plan_id])
         return format_html('<a href="{}">{}</a>', url, entry.plan_id)
 
     @admin.display(description=_("what came of it"))

@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 from django_eventbus.admin.plots import Plot, plots_of
 from django_eventbus.durations import rough
 from django_eventbus.figures import QueueFigures, Status, WorkerFigures
-from django_eventbus.models import RedrivePlan, Worker
+from django_eventbus.models import Plan, Worker
 from django_eventbus.needs import Need, needs, number, verdict
 from django_eventbus.status import look
 
@@ -79,8 +79,8 @@ def dashboard_of(request: HttpRequest) -> dict[str, Any]:
         "plans": [
             Figure(
                 row=each,
-                url=url(request, "redriveplan_change", each.id),
-                state=str(RedrivePlan.State(each.state).label),
+                url=url(request, "plan_change", each.id),
+                state=str(Plan.State(each.state).label),
             )
             for each in status.plans
         ],
@@ -162,7 +162,7 @@ def link_of(request: HttpRequest, need: Need, status: Status) -> str:
         case "dead_letters":
             return listed(request, "deadletter")
         case "paused":
-            return url(request, "redriveplan_change", need.about["plan"])
+            return url(request, "plan_change", need.about["plan"])
     name = need.about["queue"]
     is_known = any(each.name == name and each.is_known for each in status.queues)
     return url(request, "queue_change", name) if is_known else ""

@@ -20,7 +20,7 @@ from django_eventbus.conf import conf
 from django_eventbus.dry_runs import Forecast, dry_run
 from django_eventbus.edits import dry_run_patch
 from django_eventbus.exceptions import BadPlan, BadSelection
-from django_eventbus.models import DeadLetter, RedrivePlan
+from django_eventbus.models import DeadLetter, Plan
 from django_eventbus.permissions import Verb, why_not
 from django_eventbus.plans import Pace, make_plan, start
 from django_eventbus.selections import Selection
@@ -89,7 +89,7 @@ def dry_run_view(screen: ModelAdmin[Any], request: HttpRequest) -> HttpResponse:
             raise PermissionDenied(refusal)
         is_valid = form.is_valid() and change.is_valid()
         if is_valid and (plan := _made(request, forecast.selection, form, patch, using=using)):
-            return redirect(reverse("admin:eventbus_redriveplan_change", args=[plan.pk]))
+            return redirect(reverse("admin:eventbus_plan_change", args=[plan.pk]))
     return _shown(screen, request, forecast, (form, change), refusal)
 
 
@@ -125,7 +125,7 @@ def database_of(screen: ModelAdmin[Any], request: HttpRequest) -> str:
 
 def _made(
     request: HttpRequest, selection: Selection, form: PaceForm, patch: Any, *, using: str
-) -> RedrivePlan | None:
+) -> Plan | None:
     answers = dict(form.cleaned_data)
     reason, by = answers.pop("reason"), request.user.get_username()
     pace = Pace(**answers)

@@ -7,7 +7,7 @@ from typing import Any
 
 from django_eventbus.admin.excerpts import visible
 from django_eventbus.admin.filters import in_words
-from django_eventbus.models import DeadLetter, PlannedRedrive, RedrivePlan
+from django_eventbus.models import DeadLetter, Plan, PlannedLetter
 from django_eventbus.plans import progress
 from django_eventbus.selections import Selection
 
@@ -43,7 +43,7 @@ class Progress:
         return self.settled * 100 // self.total if self.total else 100
 
 
-def progress_of(plan: RedrivePlan) -> Progress:
+def progress_of(plan: Plan) -> Progress:
     """Count what has become of the plan's dead letters."""
     counts = progress(plan)
     return Progress(
@@ -55,7 +55,7 @@ def progress_of(plan: RedrivePlan) -> Progress:
 
 
 def _parts(counts: dict[str, int]) -> list[Part]:
-    names = dict(PlannedRedrive.State.choices)
+    names = dict(PlannedLetter.State.choices)
     total, x, parts = max(1, sum(counts.values())), 0.0, []
     for state in _ORDER:
         width = round(counts[state] / total * WIDTH, 2)
@@ -65,10 +65,10 @@ def _parts(counts: dict[str, int]) -> list[Part]:
     return parts
 
 
-def outcomes_of(plan: RedrivePlan, state: str) -> list[dict[str, Any]]:
+def outcomes_of(plan: Plan, state: str) -> list[dict[str, Any]]:
     """Return the latest outcomes, or those of one *state*."""
-    rows = PlannedRedrive.objects.using(plan._state.db).filter(plan=plan)
-    if state in PlannedRedrive.State.values:
+    rows = PlannedLetter.objects.using(plan._state.db).filter(plan=plan)
+    if state in PlannedLetter.State.values:
         found = list(rows.filter(state=state).order_by("id")[:OUTCOMES_LIMIT])
     else:
         settled = rows.filter(settled_at__isnull=False).order_by("-settled_at")
@@ -77,12 +77,12 @@ def outcomes_of(plan: RedrivePlan, state: str) -> list[dict[str, Any]]:
     return [_outcome(row, letters.get(row.dead_letter_id)) for row in found]
 
 
-def _letters(plan: RedrivePlan, ids: list[int]) -> dict[int, DeadLetter]:
+def _letters(plan: Plan, ids: list[int]) -> dict[int, DeadLetter]:
     letters = DeadLetter.objects.using(plan._state.db).filter(pk__in=ids)
     return letters.only("id", "type", "message_id", "subscription").in_bulk()
 
 
-def _outcome(row: PlannedRedrive, letter: DeadLetter | None) -> dict[str, Any]:
+def _outcome(row: PlannedLetter, letter: DeadLetter | None) -> dict[str, Any]:
     return {
         "letter": letter,
         "letter_id": row.dead_letter_id,

@@ -22,18 +22,18 @@ from django_eventbus.admin.plan_progress import Progress, outcomes_of, progress_
 from django_eventbus.admin.read_only import ReadOnlyAdmin, ago
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import BadPlan
-from django_eventbus.models import PlannedRedrive, RedrivePlan
+from django_eventbus.models import Plan, PlannedLetter
 from django_eventbus.permissions import why_not
 
-State = RedrivePlan.State
+State = Plan.State
 #: Each verb with its label and the states in which it can be done.
 VERBS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "start": (gettext_lazy("Start"), (State.PLANNED,)),
-    "pause": (gettext_lazy("Pause"), RedrivePlan.STARTED),
+    "pause": (gettext_lazy("Pause"), Plan.STARTED),
     "resume": (gettext_lazy("Resume"), (State.PAUSED,)),
-    "cancel": (gettext_lazy("Cancel"), (State.PLANNED, *RedrivePlan.STARTED, State.PAUSED)),
+    "cancel": (gettext_lazy("Cancel"), (State.PLANNED, *Plan.STARTED, State.PAUSED)),
 }
-_DO: dict[str, Callable[..., RedrivePlan]] = {
+_DO: dict[str, Callable[..., Plan]] = {
     "start": plans.start,
     "pause": plans.pause,
     "resume": plans.resume,
@@ -41,8 +41,8 @@ _DO: dict[str, Callable[..., RedrivePlan]] = {
 }
 
 
-@admin.register(RedrivePlan)
-class RedrivePlanAdmin(ReadOnlyAdmin):
+@admin.register(Plan)
+class PlanAdmin(ReadOnlyAdmin):
     """Plans, the newest first; each on a page that follows it."""
 
     ordering = ("-id",)
@@ -66,27 +66,27 @@ class RedrivePlanAdmin(ReadOnlyAdmin):
         return page(self, request, "plan", _("Re-drive plan %(id)d") % {"id": plan.pk}, **context)
 
     @admin.display(description=gettext_lazy("plan"), ordering="id")
-    def name(self, plan: RedrivePlan) -> str:
+    def name(self, plan: Plan) -> str:
         return _("Plan %(id)d") % {"id": plan.pk}
 
     @admin.display(description=gettext_lazy("created"), ordering="created_at")
-    def created(self, plan: RedrivePlan) -> str:
+    def created(self, plan: Plan) -> str:
         return ago(plan.created_at)
 
     @admin.display(description=gettext_lazy("reason"))
-    def why(self, plan: RedrivePlan) -> str:
+    def why(self, plan: Plan) -> str:
         return plan.reason[:100]
 
 
-def found(screen: RedrivePlanAdmin, request: HttpRequest, plan_id: Any) -> RedrivePlan:
+def found(screen: PlanAdmin, request: HttpRequest, plan_id: Any) -> Plan:
     """Return the plan, or raise Http404."""
-    plan: RedrivePlan | None = screen.get_object(request, str(plan_id))
+    plan: Plan | None = screen.get_object(request, str(plan_id))
     if plan is None:
         raise Http404(_("There is no such plan."))
     return plan
 
 
-def progress_view(screen: RedrivePlanAdmin, request: HttpRequest, plan_id: int) -> HttpResponse:
+def progress_view(screen: PlanAdmin, request: HttpRequest, plan_id: int) -> HttpResponse:
     """Tell how far the plan is, as the parts of its page that change."""
     require_view(screen, request)
     plan = found(screen, request, plan_id)
@@ -99,20 +99,20 @@ def progress_view(screen: RedrivePlanAdmin, request: HttpRequest, plan_id: int) 
     return JsonResponse({"is_over": plan.ended_at is not None, "parts": parts})
 
 
-def parts_of(screen: RedrivePlanAdmin, request: HttpRequest, plan: RedrivePlan) -> dict[str, Any]:
+def parts_of(screen: PlanAdmin, request: HttpRequest, plan: Plan) -> dict[str, Any]:
     """Return what the page of *plan* shows."""
     progress: Progress = progress_of(plan)
     wanted = request.GET.get("outcome", "")
     return {
         "progress": progress,
         "verbs": _verbs(screen, request, plan),
-        "outcome": wanted if wanted in PlannedRedrive.State.values else "",
+        "outcome": wanted if wanted in PlannedLetter.State.values else "",
         "outcomes": outcomes_of(plan, wanted),
         "progress_url": url_of(screen, "progress", plan.pk, query=request.GET.urlencode()),
     }
 
 
-def _verbs(screen: RedrivePlanAdmin, request: HttpRequest, plan: RedrivePlan) -> list[Any]:
+def _verbs(screen: PlanAdmin, request: HttpRequest, plan: Plan) -> list[Any]:
     refusal = _refusal(request.user, plan)
     return [
         {"label": label, "url": url_of(screen, "verb", plan.pk, name), "why_not": refusal}
@@ -121,9 +121,7 @@ def _verbs(screen: RedrivePlanAdmin, request: HttpRequest, plan: RedrivePlan) ->
     ]
 
 
-def verb_view(
-    screen: RedrivePlanAdmin, request: HttpRequest, plan_id: int, verb: str
-) -> HttpResponse:
+def verb_view(screen: PlanAdmin, request: HttpRequest, plan_id: int, verb: str) -> HttpResponse:
     """Start, pause, resume or cancel a plan."""
     if request.method != "POST":
         return HttpResponseNotAllowed(["POST"])
@@ -139,16 +137,16 @@ def verb_view(
     return redirect(url_of(screen, "change", plan_id))
 
 
-def _refusal(user: Any, plan: RedrivePlan) -> str:
+def _refusal(user: Any, plan: Plan) -> str:
     """Say why *user* may not steer *plan*, or return ""."""
     reason = why_not(user, "redrive")
     if reason or not conf.permission:
         return reason
-    rows = PlannedRedrive.objects.using(plan._state.db).filter(plan=plan).order_by()
+    rows = PlannedLetter.objects.using(plan._state.db).filter(plan=plan).order_by()
     queues = rows.exclude(dead_letter__queue=None).values_list("dead_letter__queue", flat=True)
     reasons = (why_not(user, "redrive", queue) for queue in queues.distinct())
     return next(filter(None, reasons), "")
 
 
-def _database(screen: RedrivePlanAdmin, request: HttpRequest) -> str:
+def _database(screen: PlanAdmin, request: HttpRequest) -> str:
     return str(screen.get_queryset(request).select_for_update().db)

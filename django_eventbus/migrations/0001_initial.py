@@ -297,7 +297,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='RedrivePlan',
+            name='Plan',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('state', models.CharField(choices=[('planned', 'planned'), ('canary', 'canary'), ('running', 'running'), ('paused', 'paused'), ('done', 'done'), ('cancelled', 'cancelled')], default='planned', max_length=10, verbose_name='state')),
@@ -318,8 +318,8 @@ class Migration(migrations.Migration):
                 ('note', models.TextField(blank=True, verbose_name='note')),
             ],
             options={
-                'verbose_name': 're-drive plan',
-                'verbose_name_plural': 're-drive plans',
+                'verbose_name': 'plan',
+                'verbose_name_plural': 'plans',
                 'indexes': [models.Index(condition=models.Q(('ended_at__isnull', True)), fields=['id'], name='eventbus_plan_under_way')],
             },
         ),
@@ -362,7 +362,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='PlannedRedrive',
+            name='PlannedLetter',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('round', models.PositiveIntegerField()),
@@ -372,11 +372,11 @@ class Migration(migrations.Migration):
                 ('sent_at', models.DateTimeField(blank=True, null=True)),
                 ('settled_at', models.DateTimeField(blank=True, null=True)),
                 ('dead_letter', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='planned', to='eventbus.deadletter')),
-                ('plan', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='planned', to='eventbus.redriveplan')),
+                ('plan', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='planned', to='eventbus.plan')),
             ],
             options={
-                'verbose_name': 'planned re-drive',
-                'verbose_name_plural': 'planned re-drives',
+                'verbose_name': 'planned letter',
+                'verbose_name_plural': 'planned letters',
                 'indexes': [models.Index(fields=['plan', 'state', 'id'], name='eventbus_planned_state'), models.Index(condition=models.Q(('settled_at__isnull', False)), fields=['plan', 'settled_at'], name='eventbus_planned_settled')],
                 'constraints': [models.UniqueConstraint(fields=('dead_letter', 'plan'), name='eventbus_planned_once')],
             },

@@ -12,10 +12,10 @@ from django_eventbus.models.inbox_mark import InboxMark
 from django_eventbus.models.inbox_record import InboxRecord
 from django_eventbus.models.outage import Outage
 from django_eventbus.models.outbox_event import OutboxEvent
-from django_eventbus.models.planned_redrive import PlannedRedrive
+from django_eventbus.models.plan import Plan
+from django_eventbus.models.planned_letter import PlannedLetter
 from django_eventbus.models.queue import Queue
 from django_eventbus.models.queued_message import QueuedMessage
-from django_eventbus.models.redrive_plan import RedrivePlan
 from django_eventbus.models.relay_lease import RelayLease
 from django_eventbus.models.throughput import Throughput
 from django_eventbus.models.worker import Worker
@@ -31,10 +31,10 @@ __all__ = [
     "InboxRecord",
     "Outage",
     "OutboxEvent",
-    "PlannedRedrive",
+    "Plan",
+    "PlannedLetter",
     "Queue",
     "QueuedMessage",
-    "RedrivePlan",
     "RelayLease",
     "Throughput",
     "Worker",

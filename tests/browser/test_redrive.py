@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from django_eventbus import publish
-from django_eventbus.models import DeadLetter, OutboxEvent, PlannedRedrive, RedrivePlan
+from django_eventbus.models import DeadLetter, OutboxEvent, Plan, PlannedLetter
 from tests.browser.accessibility import serious_problems
 from tests.end_to_end.oracle import FAST
 from tests.helpers import eventually
@@ -53,7 +53,7 @@ def letters(worker, mended) -> list[DeadLetter]:
     return list(DeadLetter.objects.order_by("pk"))
 
 
-def start_plan(page, **answers) -> RedrivePlan:
+def start_plan(page, **answers) -> Plan:
     """Go from the group to its dry run, fill in the form and start the plan."""
     page.goto(GROUPS)
     page.get_by_role("link", name="ValueError").click()
@@ -62,12 +62,12 @@ def start_plan(page, **answers) -> RedrivePlan:
     return submit_plan(page, **answers)
 
 
-def submit_plan(page, **answers) -> RedrivePlan:
+def submit_plan(page, **answers) -> Plan:
     for label, value in answers.items():
         page.get_by_label(label.replace("_", " ").capitalize()).fill(str(value))
     page.get_by_role("button", name="Start the re-drive").click()
     page.get_by_role("heading", name="Progress").wait_for()
-    return RedrivePlan.objects.latest("pk")
+    return Plan.objects.latest("pk")
 
 
 def wait_for_state(page, words: str) -> None:
@@ -123,13 +123,13 @@ def test_a_plan_is_cancelled_half_way(page, letters, mended):
     assert found["skipped"] >= 1
     assert found["healed"] + found["skipped"] == LETTERS
     assert DeadLetter.objects.filter(state="open").count() == found["skipped"]
-    page.goto(f"/admin/eventbus/redriveplan/{plan.pk}/change/?outcome=skipped")
+    page.goto(f"/admin/eventbus/plan/{plan.pk}/change/?outcome=skipped")
     page.get_by_text("the plan was cancelled").first.wait_for()
 
 
 def test_two_admins_at_once_move_each_dead_letter_once(page, page_for, letters, mended):
     mended.touch()
-    rights = ("view_deadletter", "redrive_deadletter", "view_redriveplan")
+    rights = ("view_deadletter", "redrive_deadletter", "view_plan")
     other = page_for(user_with(*rights))
     for each in (page, other):
         each.goto(f"{GROUPS}dry-run/?subscription=shop.climb")
@@ -138,7 +138,7 @@ def test_two_admins_at_once_move_each_dead_letter_once(page, page_for, letters, 
     for each in (page, other):
         wait_for_state(each, "Done")
 
-    outcomes = Counter(PlannedRedrive.objects.values_list("state", flat=True))
+    outcomes = Counter(PlannedLetter.objects.values_list("state", flat=True))
     assert outcomes["healed"] == LETTERS
     assert outcomes.keys() == {"healed", "skipped"}
     assert OutboxEvent.objects.filter(subscription="shop.climb").count() == LETTERS
@@ -226,7 +226,7 @@ def test_a_dead_letter_is_copied_by_a_button(page_for, admin_client, letters):
     assert copied.startswith("python manage.py redrive_events message_id=")
 
 
-def every_page(letter: DeadLetter, plan: RedrivePlan) -> list[str]:
+def every_page(letter: DeadLetter, plan: Plan) -> list[str]:
     return [
         GROUPS,
         f"{GROUPS}groups/{letter.fingerprint}/",
@@ -236,8 +236,8 @@ def every_page(letter: DeadLetter, plan: RedrivePlan) -> list[str]:
         f"{GROUPS}discard/?group={letter.fingerprint}",
         f"{GROUPS}ignore/?id={letter.pk}",
         f"{GROUPS}{letter.pk}/edit/",
-        f"/admin/eventbus/redriveplan/{plan.pk}/change/",
-        *(f"/admin/eventbus/{name}/" for name in ("redriveplan", "auditentry")),
+        f"/admin/eventbus/plan/{plan.pk}/change/",
+        *(f"/admin/eventbus/{name}/" for name in ("plan", "auditentry")),
         *(f"/admin/eventbus/{name}/" for name in ("outboxevent", "inboxrecord", "worker")),
     ]
 
@@ -266,7 +266,7 @@ def test_a_plan_can_be_followed_without_javascript(page_for, admin_client, lette
     page = page_for(admin_client, java_script_enabled=False)
 
     start_plan(page, canary=1)
-    eventually(lambda: RedrivePlan.objects.get().state == "done", timeout=30)
+    eventually(lambda: Plan.objects.get().state == "done", timeout=30)
     page.get_by_role("link", name="Refresh").click()
 
     wait_for_state(page, "Done")

@@ -14,8 +14,8 @@ from django_eventbus.models import (
     AuditEntry,
     DeadLetter,
     OutboxEvent,
-    PlannedRedrive,
-    RedrivePlan,
+    Plan,
+    PlannedLetter,
 )
 from django_eventbus.plans import Pace, make_plan
 from django_eventbus.selections import Selection
@@ -62,7 +62,7 @@ def worker(manage, *, kill_at=""):
 
 
 def is_done():
-    return RedrivePlan.objects.get().state == "done"
+    return Plan.objects.get().state == "done"
 
 
 @pytest.mark.parametrize("point", [*STEPS, *(f"{step}:2" for step in STEPS)])
@@ -79,7 +79,7 @@ def test_a_plan_killed_at_any_point_sends_each_dead_letter_once_and_forgets_none
 
 
 def assert_each_healed_by_one_re_drive():
-    rows = PlannedRedrive.objects.values_list("state", flat=True)
+    rows = PlannedLetter.objects.values_list("state", flat=True)
     assert Counter(rows) == {"healed": LETTERS}
     sent = Counter(OutboxEvent.objects.exclude(queue="").values_list("message_id", flat=True))
     assert set(sent.values()) == {1}
@@ -115,11 +115,11 @@ def test_a_kill_while_a_plan_is_made_leaves_nothing_of_it(manage):
 
     assert manage("shell", "-c", script, kill_at="eventbus.plans.frozen").wait() == KILLED
 
-    assert not RedrivePlan.objects.exists()
-    assert not PlannedRedrive.objects.exists()
+    assert not Plan.objects.exists()
+    assert not PlannedLetter.objects.exists()
     assert not AuditEntry.objects.exists()
     assert manage("shell", "-c", script).wait() == 0
-    assert PlannedRedrive.objects.count() == 2
+    assert PlannedLetter.objects.count() == 2
 
 
 SCRIPT = """
@@ -142,7 +142,7 @@ def test_a_plan_goes_on_when_postgresql_crashes_under_it(manage, private_postgre
 
     def count(condition):
         with psycopg.connect(private_postgres.url) as session:
-            sql = f"SELECT count(*) FROM eventbus_plannedredrive WHERE {condition}"
+            sql = f"SELECT count(*) FROM eventbus_plannedletter WHERE {condition}"
             return session.execute(sql).fetchone()[0]
 
     for _ in range(2):

@@ -17,7 +17,7 @@ from django_eventbus.edits import dry_run_patch
 from django_eventbus.management.progress_bar import ProgressBar
 from django_eventbus.management.selection_command import SelectionCommand, as_json, as_lines
 from django_eventbus.management.worker_command import connected, positive
-from django_eventbus.models import RedrivePlan
+from django_eventbus.models import Plan
 from django_eventbus.selections import Selection
 from django_eventbus.workers import Crew
 
@@ -67,7 +67,7 @@ class Command(SelectionCommand):
             words = f"Plan {plan.pk} re-drives {count:,}; the workers carry it out."
             self.show({"plan": plan.pk, "count": count}, [words], options)
 
-    def _started(self, selection: Selection, options: dict[str, Any]) -> RedrivePlan:
+    def _started(self, selection: Selection, options: dict[str, Any]) -> Plan:
         names = ("canary", "rate", "in_flight", "fail_percent", "tries", "limit")
         given = {name: options[name] for name in names if options[name] is not None}
         by, using = self.by(options), options["database"]
@@ -81,7 +81,7 @@ class Command(SelectionCommand):
         )
         return plans.start(plan.pk, by=by, using=using)
 
-    def _wait(self, plan: RedrivePlan, count: int, options: dict[str, Any]) -> None:
+    def _wait(self, plan: Plan, count: int, options: dict[str, Any]) -> None:
         bar = ProgressBar(sys.stderr, count)
         counts = plans.progress(plan)
         # What is under way when it pauses is still waited for.

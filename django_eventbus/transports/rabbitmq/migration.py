@@ -96,7 +96,7 @@ Step = Make | Unbind | Wait | Delete
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TopologyPlan:
     """What to do now, and what remains for a person or for later."""
 
     steps: tuple[Step, ...]
@@ -112,13 +112,13 @@ class Plan:
                     inquiry.make(bind)
 
 
-def plan_of(surveys: Sequence[Survey]) -> Plan:
+def plan_of(surveys: Sequence[Survey]) -> TopologyPlan:
     """Decide, without a look at the broker."""
     decided = [each for survey in surveys for each in _decisions(survey)]
     steps = dict.fromkeys(str(each) for each in decided if not isinstance(each, str))
     by_words = {str(each): each for each in decided if not isinstance(each, str)}
     remains = dict.fromkeys(each for each in decided if isinstance(each, str))
-    return Plan(tuple(by_words[words] for words in steps), tuple(remains))
+    return TopologyPlan(tuple(by_words[words] for words in steps), tuple(remains))
 
 
 def _decisions(survey: Survey) -> Iterator[Step | str]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from django_eventbus.transports.rabbitmq.migration import Plan
+from django_eventbus.transports.rabbitmq.migration import TopologyPlan
 from django_eventbus.transports.rabbitmq.survey import Finding, OldVersion, Survey
 from django_eventbus.transports.rabbitmq.topology import Queue
 
 
-def lines(surveys: Sequence[Survey], plan: Plan) -> Iterator[str]:
+def lines(surveys: Sequence[Survey], plan: TopologyPlan) -> Iterator[str]:
     """Yield the report, for people."""
     for words, finding in _findings(surveys).items():
         yield f"{finding.state:8} {words}{_contents(finding)}"
@@ -30,7 +30,7 @@ def lines(surveys: Sequence[Survey], plan: Plan) -> Iterator[str]:
         yield from (f"  - {each}" for each in plan.remains)
 
 
-def as_json(surveys: Sequence[Survey], plan: Plan) -> dict[str, Any]:
+def as_json(surveys: Sequence[Survey], plan: TopologyPlan) -> dict[str, Any]:
     """Return the report, for programs."""
     return {
         "queues": [

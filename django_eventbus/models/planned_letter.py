@@ -1,4 +1,4 @@
-"""Planned re-drives: one dead letter in one plan."""
+"""Planned letters: one dead letter in one plan."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from django_eventbus.models.dead_letter import DeadLetter
-from django_eventbus.models.redrive_plan import RedrivePlan
+from django_eventbus.models.plan import Plan
 
 
-class PlannedRedrive(models.Model):
+class PlannedLetter(models.Model):
     """A dead letter as it was when the plan was made, and what has come of its re-drive."""
 
     class State(models.TextChoices):
@@ -21,7 +21,7 @@ class PlannedRedrive(models.Model):
         #: Sent, and nothing was heard of it in time.
         UNKNOWN = "unknown", _("unanswered")
 
-    plan = models.ForeignKey(RedrivePlan, models.CASCADE, related_name="planned")
+    plan = models.ForeignKey(Plan, models.CASCADE, related_name="planned")
     # Without a constraint: a dead letter that is healed may be pruned before its plan.
     dead_letter = models.ForeignKey(
         DeadLetter, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="planned"
@@ -37,8 +37,8 @@ class PlannedRedrive(models.Model):
     settled_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
-        verbose_name = _("planned re-drive")
-        verbose_name_plural = _("planned re-drives")
+        verbose_name = _("planned letter")
+        verbose_name_plural = _("planned letters")
         constraints = (
             models.UniqueConstraint(fields=["dead_letter", "plan"], name="eventbus_planned_once"),
         )

@@ -11,15 +11,15 @@ from django.utils.translation import gettext_lazy as _
 from django_eventbus.messages import storable
 
 
-class RedrivePlanQuerySet(models.QuerySet["RedrivePlan"]):
+class PlanQuerySet(models.QuerySet["Plan"]):
     """Questions on many plans."""
 
-    def under_way(self) -> RedrivePlanQuerySet:
+    def under_way(self) -> PlanQuerySet:
         """Return the plans that a worker still has something to do for."""
-        return self.filter(ended_at=None).exclude(state=RedrivePlan.State.PLANNED)
+        return self.filter(ended_at=None).exclude(state=Plan.State.PLANNED)
 
 
-class RedrivePlan(models.Model):
+class Plan(models.Model):
     """What is to be re-driven, how fast, and by whose word. Its counts are queried."""
 
     class State(models.TextChoices):
@@ -62,11 +62,11 @@ class RedrivePlan(models.Model):
     #: Why it paused, or who changed it last.
     note = models.TextField(_("note"), blank=True)
 
-    objects = RedrivePlanQuerySet.as_manager()
+    objects = PlanQuerySet.as_manager()
 
     class Meta:
-        verbose_name = _("re-drive plan")
-        verbose_name_plural = _("re-drive plans")
+        verbose_name = _("plan")
+        verbose_name_plural = _("plans")
         indexes = (
             models.Index(
                 fields=["id"],
