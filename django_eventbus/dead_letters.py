@@ -21,12 +21,14 @@ from django_eventbus.models import DeadLetter, FailureGroup
 from django_eventbus.models.carried_message import columns_of
 from django_eventbus.outcomes import Park
 from django_eventbus.retries import words_of
+from django_eventbus.sentences import gettext_noop, known
 
 #: Characters kept of a traceback: its end, where the error is.
 TRACEBACK_LIMIT = 20_000
 ERROR_LIMIT = 2_000
 #: How the inbox's word on what was discarded begins: by it, a restore finds its record.
 DISCARDED = "discarded: "
+known(gettext_noop("discarded: %(note)s"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

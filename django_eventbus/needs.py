@@ -13,6 +13,7 @@ from django.utils.translation import ngettext
 
 from django_eventbus.durations import rough
 from django_eventbus.figures import MOST, QueueFigures, Status
+from django_eventbus.sentences import translated
 
 #: A relay that works takes what is ready within seconds.
 _LATE = timedelta(minutes=1)
@@ -101,8 +102,8 @@ def _about_the_outbox(status: Status) -> Iterator[Need]:
 def _about_plans(status: Status) -> Iterator[Need]:
     for plan in status.plans:
         if plan.state == "paused":
-            words = _("Re-drive plan %(id)d is paused: %(note)s")
-            values = {"id": plan.id, "note": plan.note}
+            words = _("Plan %(id)d is paused: %(note)s")
+            values = {"id": plan.id, "note": translated(plan.note)}
             yield Need(code="paused", words=words % values, about={"plan": plan.id})
 
 

@@ -7,16 +7,22 @@ from datetime import timedelta
 
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils import timezone
-from django.utils.translation import gettext as _
 
 from django_eventbus.conf import conf
 from django_eventbus.durations import label
 from django_eventbus.models import DeadLetter, InboxRecord, Plan, PlannedLetter
+from django_eventbus.redrive import CHANGED, PRUNED
+from django_eventbus.sentences import english, known
+from django_eventbus.sentences import gettext_noop as _
 
 _BATCH = 1_000
 #: A row, its state from now on, and why.
 Known = tuple[PlannedLetter, str, str]
 State = PlannedLetter.State
+
+_AGAIN = known(_("it failed, and was re-driven again since"))
+_UNSENT = known(_("it did not reach its queue"))
+_SILENT = known(_("nothing was heard of it for %(time)s"))
 
 
 def known_outcomes(plan: Plan, using: str) -> Iterator[Known]:
@@ -37,13 +43,13 @@ def _same_message(sent: QuerySet[PlannedLetter], using: str) -> Iterator[Known]:
         yield row, *outcome_of(row, row.dead_letter)
     letters = DeadLetter.objects.using(using).filter(pk=OuterRef("dead_letter_id"))
     for row in sent.exclude(Exists(letters))[:_BATCH]:
-        yield row, State.UNKNOWN, _("its dead letter was pruned")
+        yield row, State.UNKNOWN, PRUNED
 
 
 def outcome_of(row: PlannedLetter, letter: DeadLetter) -> tuple[str, str]:
     """Return the state of a planned re-drive that is answered, and why it is that."""
     if letter.round > row.round + 1:
-        return State.FAILED, _("it failed, and was re-driven again since")
+        return State.FAILED, _AGAIN
     match letter.state:
         case DeadLetter.State.HEALED:
             return State.HEALED, ""
@@ -51,7 +57,7 @@ def outcome_of(row: PlannedLetter, letter: DeadLetter) -> tuple[str, str]:
             return State.FAILED, letter.error_type
         case DeadLetter.State.UNKNOWN:
             return State.UNKNOWN, letter.note
-    return State.SKIPPED, _("it was %(state)s meanwhile") % {"state": letter.get_state_display()}
+    return State.SKIPPED, CHANGED % {"state": english(DeadLetter.State(letter.state).label)}
 
 
 def _edited(sent: QuerySet[PlannedLetter], using: str) -> Iterator[Known]:
@@ -73,7 +79,6 @@ def _edited(sent: QuerySet[PlannedLetter], using: str) -> Iterator[Known]:
         elif row.sent_as in handled:
             yield row, State.HEALED, ""
         elif row.dead_letter_id in unsent_ids:
-            yield row, State.UNKNOWN, _("it did not reach its queue")
+            yield row, State.UNKNOWN, _UNSENT
         elif row.sent_at and row.sent_at < limit:
-            words = _("nothing was heard of it for %(time)s")
-            yield row, State.UNKNOWN, words % {"time": label(conf.redrive_timeout)}
+            yield row, State.UNKNOWN, _SILENT % {"time": label(conf.redrive_timeout)}

@@ -8,7 +8,6 @@ from datetime import datetime
 from django.db import connections, transaction
 from django.db.models import F, QuerySet
 from django.utils import timezone
-from django.utils.translation import gettext as _
 
 from django_eventbus import audit
 from django_eventbus.models import Plan, PlannedLetter
@@ -17,12 +16,19 @@ from django_eventbus.pacing import Outcomes, allowance, is_failing
 from django_eventbus.plan_outcomes import known_outcomes
 from django_eventbus.plans import progress
 from django_eventbus.redrive import close_replaced, redrive_together
+from django_eventbus.sentences import gettext_noop as _
+from django_eventbus.sentences import known
 
 #: Dead letters in one transaction: their bodies are in memory then.
 _BATCH = 100
 _SETTLE_BATCH = 1_000
 #: The latest outcomes that decide whether a plan pauses.
 _WINDOW = 50
+
+_FAILING = known(
+    _("%(failed)s of the latest %(total)s failed again, which is more than %(most)s %%.")
+)
+_CANCELLED = known(_("the plan was cancelled"))
 
 State = Plan.State
 Planned = PlannedLetter.State
@@ -77,11 +83,8 @@ def _decide(plan: Plan, using: str) -> None:
     outcomes = _latest_outcomes(plan, using)
     is_canary_known = plan.state == State.CANARY and not _canary_left(plan, using)
     if is_failing(outcomes, plan.fail_percent, is_complete=is_canary_known):
-        words = _(
-            "%(failed)d of the latest %(total)d failed again, which is more than %(most)d %%."
-        )
         values = {"failed": outcomes.failed, "total": outcomes.total, "most": plan.fail_percent}
-        plan.pause(words % values)
+        plan.pause(_FAILING % values)
         _audit(plan, "plan paused", using)
     elif is_canary_known:
         plan.pass_canary()
@@ -163,7 +166,7 @@ def _skip_pending(rows: QuerySet[PlannedLetter]) -> None:
     pending = rows.filter(state=Planned.PENDING)
     batch = pending.order_by("pk").values("pk")[:_SETTLE_BATCH]
     pending.filter(pk__in=list(batch.values_list("pk", flat=True))).update(
-        state=Planned.SKIPPED, why=_("the plan was cancelled"), settled_at=timezone.now()
+        state=Planned.SKIPPED, why=_CANCELLED, settled_at=timezone.now()
     )
 
 

@@ -19,6 +19,10 @@ from django_eventbus.messages import storable
 from django_eventbus.models import Plan, PlannedLetter
 from django_eventbus.models.dead_letter import DeadLetterQuerySet
 from django_eventbus.selections import Selection
+from django_eventbus.sentences import gettext_noop, known
+
+_PAUSED = known(gettext_noop("Paused by %(by)s."))
+_CANCELLED = known(gettext_noop("Cancelled by %(by)s."))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,11 +175,11 @@ def _change(plan: Plan, verb: str, by: str) -> None:
         case "start":
             plan.start()
         case "pause":
-            plan.pause(_("Paused by %(by)s.") % {"by": by})
+            plan.pause(_PAUSED % {"by": by})
         case "resume":
             plan.resume(_state_to_resume(plan))
         case "cancel":
-            plan.cancel(_("Cancelled by %(by)s.") % {"by": by})
+            plan.cancel(_CANCELLED % {"by": by})
 
 
 def _state_to_resume(plan: Plan) -> str:

@@ -11,7 +11,6 @@ from functools import partial
 from django.db import connections, transaction
 from django.db.models import Exists, F, OuterRef, QuerySet
 from django.utils import timezone
-from django.utils.translation import gettext as _
 
 from django_eventbus import audit
 from django_eventbus.conf import conf
@@ -33,7 +32,16 @@ from django_eventbus.models import DeadLetter, OutboxEvent, Plan
 from django_eventbus.models.alike import save_alike
 from django_eventbus.outbox import addressed_row
 from django_eventbus.selections import Selection
+from django_eventbus.sentences import english, known
+from django_eventbus.sentences import gettext_noop as _
 from django_eventbus.signals import announce, event_redriven
+
+PRUNED = known(_("its dead letter was pruned"))
+CHANGED = known(_("it was %(state)s meanwhile"))
+_REDRIVEN = known(_("it was re-driven meanwhile"))
+_REDRIVEN_BY = known(_("it was re-driven by %(by)s meanwhile"))
+_SILENT = known(_("Nothing was heard of it for %(time)s."))
+_UNSENT = known(_("It did not reach the queue %(queue)s."))
 
 
 def redrive(ids: Iterable[int], *, by: str, using: str) -> int:
@@ -117,7 +125,7 @@ def _reasons_of_missing(
     if not missing:
         return {}
     others = {each.pk: each for each in found.filter(pk__in=missing)}
-    reasons = dict.fromkeys(missing - others.keys(), _("its dead letter was pruned"))
+    reasons = dict.fromkeys(missing - others.keys(), PRUNED)
     for key, letter in others.items():
         # Known for good, though it is not locked: a round never comes again.
         if letter.round != expected[key]:
@@ -128,10 +136,10 @@ def _reasons_of_missing(
 def _why_not(letter: DeadLetter, expected_round: int) -> str:
     if letter.round != expected_round:
         if not letter.redriven_by:
-            return _("it was re-driven meanwhile")
-        return _("it was re-driven by %(by)s meanwhile") % {"by": letter.redriven_by}
+            return _REDRIVEN
+        return _REDRIVEN_BY % {"by": letter.redriven_by}
     if letter.state not in DeadLetter.REDRIVABLE:
-        return _("it was %(state)s meanwhile") % {"state": letter.get_state_display()}
+        return CHANGED % {"state": english(DeadLetter.State(letter.state).label)}
     return ""
 
 
@@ -202,7 +210,7 @@ def give_up_waiting(using: str) -> int:
     )
     with transaction.atomic(using=using):
         ids = list(_without_waiting(silent).values_list("pk", flat=True))
-        note = _("Nothing was heard of it for %(time)s.") % {"time": label(limit)}
+        note = _SILENT % {"time": label(limit)}
         return silent.filter(pk__any_of=ids).update(state=DeadLetter.State.UNKNOWN, note=note)
 
 
@@ -231,5 +239,5 @@ def report_unsent(rows: Iterable[OutboxEvent], using: str) -> None:
                 pk=letter_id, state=DeadLetter.State.REDRIVING
             ).update(
                 state=DeadLetter.State.UNKNOWN,
-                note=_("It did not reach the queue %(queue)s.") % {"queue": row.queue},
+                note=_UNSENT % {"queue": row.queue},
             )

@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from django_eventbus.admin.excerpts import short, text_of
 from django_eventbus.admin.read_only import PlainReadOnlyAdmin
 from django_eventbus.models import AuditEntry
+from django_eventbus.sentences import translated
 
 
 @admin.register(AuditEntry)
@@ -29,7 +30,7 @@ class AuditEntryAdmin(PlainReadOnlyAdmin):
 
     @admin.display(description=_("reason"))
     def because(self, entry: AuditEntry) -> str:
-        return short(entry.why)
+        return short(_why(entry))
 
     @admin.display(description=_("selection"))
     def selection(self, entry: AuditEntry) -> str:
@@ -37,7 +38,7 @@ class AuditEntryAdmin(PlainReadOnlyAdmin):
 
     @admin.display(description=_("reason"))
     def whole_reason(self, entry: AuditEntry) -> str:
-        return text_of(entry.why)
+        return text_of(_why(entry))
 
     @admin.display(description=_("selection"))
     def whole_selection(self, entry: AuditEntry) -> str:
@@ -53,3 +54,8 @@ class AuditEntryAdmin(PlainReadOnlyAdmin):
     @admin.display(description=_("what came of it"))
     def result(self, entry: AuditEntry) -> str:
         return short(json.dumps(entry.outcome)) if entry.outcome else "-"
+
+
+def _why(entry: AuditEntry) -> str:
+    """Return why it was done: as a person said it, or as a plan says it of itself."""
+    return translated(entry.why) if entry.verb in AuditEntry.BY_PLANS else entry.why

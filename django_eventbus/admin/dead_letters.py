@@ -20,14 +20,14 @@ from django_eventbus.admin.edit import edit_view
 from django_eventbus.admin.excerpts import text_of
 from django_eventbus.admin.export import export_view
 from django_eventbus.admin.failure_groups import group_view, groups_view
-from django_eventbus.admin.outcomes import outcome_in_words
+from django_eventbus.admin.outcomes import note_of, outcome_in_words
 from django_eventbus.admin.pages import View, page_urls, url_of
 from django_eventbus.admin.timelines import timeline_of
 from django_eventbus.models import DeadLetter
 from django_eventbus.permissions import hidden_from, may
 
 DONE_FIELDS = (
-    "created_at", "redriven_at", "redriven_by", "closed_at", "closed_by", "note", "ignored_until",
+    "created_at", "redriven_at", "redriven_by", "closed_at", "closed_by", "remark", "ignored_until",
     "edited_from", "replaced_by",
 )  # fmt: skip
 
@@ -55,7 +55,7 @@ class DeadLetterAdmin(CarriedMessageAdmin):
             },
         ),
     )
-    readonly_fields = (*CarriedMessageAdmin.readonly_fields, "outcome", "whole_traceback")
+    readonly_fields = (*CarriedMessageAdmin.readonly_fields, "outcome", "remark", "whole_traceback")
 
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
@@ -89,6 +89,10 @@ class DeadLetterAdmin(CarriedMessageAdmin):
     @admin.display(description=gettext_lazy("state"), ordering="state")
     def outcome(self, letter: DeadLetter) -> str:
         return outcome_in_words(letter)
+
+    @admin.display(description=gettext_lazy("note"))
+    def remark(self, letter: DeadLetter) -> str:
+        return note_of(letter) or "-"
 
     @admin.display(description=gettext_lazy("traceback"))
     def whole_traceback(self, letter: DeadLetter) -> str:

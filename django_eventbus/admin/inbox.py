@@ -16,6 +16,7 @@ from django_eventbus.admin.read_only import (
 )
 from django_eventbus.durations import label
 from django_eventbus.models import InboxRecord
+from django_eventbus.sentences import translated
 
 
 @admin.register(InboxRecord)
@@ -52,7 +53,7 @@ class InboxRecordAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("error"))
     def what_failed(self, record: InboxRecord) -> str:
-        return short(record.error)
+        return short(_why(record))
 
     @admin.display(description=_("waits in tier"))
     def waits(self, record: InboxRecord) -> str:
@@ -60,4 +61,10 @@ class InboxRecordAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("error"))
     def whole_error(self, record: InboxRecord) -> str:
-        return text_of(record.error)
+        return text_of(_why(record))
+
+
+def _why(record: InboxRecord) -> str:
+    """Return why it was not handled: an error in its own words, a discard in the reader's."""
+    is_skipped = record.state == InboxRecord.State.SKIPPED
+    return translated(record.error) if is_skipped else record.error

@@ -11,15 +11,22 @@ from django.utils.translation import gettext_lazy
 from django_eventbus.admin.excerpts import visible
 from django_eventbus.admin.read_only import ago
 from django_eventbus.models import DeadLetter
+from django_eventbus.sentences import translated
 
 
 def outcome_in_words(letter: DeadLetter) -> str:
     """Say what has become of the dead letter so far."""
-    words = {"round": letter.round, "note": visible(letter.note)}
+    words = {"round": letter.round, "note": note_of(letter)}
     template = _ALWAYS.get(letter.state)
     if letter.round:
         template = _IN_A_ROUND.get(letter.state, template)
     return str(template) % words if template is not None else letter.get_state_display()
+
+
+def note_of(letter: DeadLetter) -> str:
+    """Return the note: a worker's sentence in the reader's language, a person's as it is."""
+    note = visible(letter.note)
+    return translated(note) if letter.state == DeadLetter.State.UNKNOWN else note
 
 
 _IN_A_ROUND: dict[str, str | Promise] = {

@@ -10,6 +10,7 @@ from django_eventbus.admin.filters import in_words
 from django_eventbus.models import DeadLetter, Plan, PlannedLetter
 from django_eventbus.plans import progress
 from django_eventbus.selections import Selection
+from django_eventbus.sentences import translated
 
 #: The width of the bar, in the units of its drawing.
 WIDTH = 1000
@@ -88,6 +89,6 @@ def _outcome(row: PlannedLetter, letter: DeadLetter | None) -> dict[str, Any]:
         "letter_id": row.dead_letter_id,
         "state": row.state,
         "name": row.get_state_display(),
-        "why": visible(row.why),
+        "why": translated(visible(row.why)),
         "at": row.settled_at or row.sent_at,
     }

@@ -24,6 +24,7 @@ from django_eventbus.conf import conf
 from django_eventbus.exceptions import BadPlan
 from django_eventbus.models import Plan, PlannedLetter
 from django_eventbus.permissions import why_not
+from django_eventbus.sentences import translated
 
 State = Plan.State
 #: Each verb with its label and the states in which it can be done.
@@ -46,7 +47,7 @@ class PlanAdmin(ReadOnlyAdmin):
     """Plans, the newest first; each on a page that follows it."""
 
     ordering = ("-id",)
-    list_display = ("name", "state", "created_by", "created", "why", "note")
+    list_display = ("name", "state", "created_by", "created", "why", "remark")
     list_filter = ("state",)
 
     def get_urls(self) -> list[URLPattern]:
@@ -76,6 +77,10 @@ class PlanAdmin(ReadOnlyAdmin):
     @admin.display(description=gettext_lazy("reason"))
     def why(self, plan: Plan) -> str:
         return plan.reason[:100]
+
+    @admin.display(description=gettext_lazy("note"))
+    def remark(self, plan: Plan) -> str:
+        return translated(plan.note)
 
 
 def found(screen: PlanAdmin, request: HttpRequest, plan_id: Any) -> Plan:

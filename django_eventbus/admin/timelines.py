@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from django_eventbus.admin.excerpts import short, visible
+from django_eventbus.admin.outcomes import note_of
 from django_eventbus.admin.read_only import localised
 from django_eventbus.admin.related import attempts_of
 from django_eventbus.messages import (
@@ -138,7 +139,7 @@ def _parked(letter: DeadLetter, at: datetime) -> Moment:
 
 
 def _end(letter: DeadLetter) -> Iterator[Moment]:
-    words = {"by": visible(letter.closed_by), "note": visible(letter.note)}
+    words = {"by": visible(letter.closed_by), "note": note_of(letter)}
     match letter.state:
         case DeadLetter.State.HEALED if letter.closed_at:
             yield Moment(at=letter.closed_at, title=_("Healed"), tone="good", order=4)

@@ -51,6 +51,9 @@ class AuditEntry(models.Model):
         CANCEL = "cancel", _("cancel the event")
         EXPORT = "export", _("export")
 
+    #: Written by the worker that carried a plan out.
+    BY_PLANS = (Verb.DISCARDED, Verb.RESTORED, Verb.PLAN_PAUSED, Verb.PLAN_ENDED)
+
     at = models.DateTimeField(_("at"), default=timezone.now)
     by = models.CharField(_("by"), max_length=255, blank=True)
     verb = models.CharField(_("verb"), max_length=30, choices=Verb.choices)

@@ -1,4 +1,4 @@
-"""The dashboard, for the template of the app's index."""
+"""The dashboard, for the template of the app's index; and words for other templates."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from django.template.context import RequestContext
 from django.utils.formats import number_format
 
 from django_eventbus.durations import rough
+from django_eventbus.sentences import translated
 
 register = template.Library()
 
@@ -23,6 +24,12 @@ def eventbus_number(count: int | None) -> str:
 def eventbus_age(seconds: int | None) -> str:
     """Write about how long something took or is ago; "-" if it is not known."""
     return "-" if seconds is None else rough(seconds)
+
+
+@register.filter
+def eventbus_words(text: str) -> str:
+    """Write what a worker wrote down in the language of whoever reads it."""
+    return translated(text)
 
 
 @register.inclusion_tag("admin/eventbus/dashboard.html", takes_context=True)
