@@ -94,6 +94,7 @@ def questions() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "dry run of all", partial(dry, ())
     yield "dry run of a queue", partial(dry, (f"queue={QUEUE}",))
     yield "dry run of a group", partial(dry, (f"group={fingerprint}",))
+    yield "page before all are discarded", before_discard
     yield "Django's changelist: all", changelist
     yield "Django's changelist: a value of the payload", partial(changelist, payload__order_id=77)
     yield (
@@ -124,6 +125,17 @@ def dry(words: tuple[str, ...]) -> object:
     from django_eventbus.selections import Selection
 
     return dry_run(Selection.from_words(words), using="default").count
+
+
+def before_discard() -> object:
+    from django_eventbus.dry_runs import staying_of, targets_of
+    from django_eventbus.matching import freeze, letters_of
+    from django_eventbus.models import DeadLetter
+    from django_eventbus.selections import Selection
+
+    letters = letters_of(freeze(Selection(), "default"), "default")
+    staying = staying_of(letters, DeadLetter.REDRIVABLE)
+    return sum(target.count for target in targets_of(letters.redrivable())), staying
 
 
 def changelist(**filters: Any) -> object:
@@ -217,6 +229,15 @@ class Million:
             worker.wait(60)
         return {**json.loads(said.splitlines()[-1]), **self.figures()}
 
+    def discard(self, count: int) -> float:
+        """Discard so many others by the command; return how many it was a second."""
+        command = (sys.executable, "-m", "django", "discard_events", "queue=bench.shop.3")
+        began = time.perf_counter()
+        said = self.arena.run(
+            *command, "--limit", str(count), "--reason", "bench", "--yes", "--json"
+        )
+        return json.loads(said)["discarded"] / (time.perf_counter() - began)
+
     def is_over(self) -> bool:
         question = "SELECT state IN ('done', 'paused') FROM eventbus_plan"
         row = self.arena.session.execute(question).fetchone()
@@ -243,7 +264,7 @@ def main() -> int:
     parser.add_argument(
         "--plan", type=int, default=100_000, help="Dead letters to re-drive; 0: none."
     )
-    parser.add_argument("--rate", type=float, default=500)
+    parser.add_argument("--rate", type=float, default=250)
     parser.add_argument("--strict", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--ask", action="store_true", help=argparse.SUPPRESS)
@@ -261,6 +282,7 @@ def main() -> int:
         told = million.answers()
         if options.plan:
             told["plan"] = million.run_plan(options.plan, options.rate)
+            told["discard"] = million.discard(options.plan)
     slow = report(told, options)
     return 1 if options.strict and slow else 0
 
@@ -277,6 +299,7 @@ def report(told: dict[str, Any], options: argparse.Namespace) -> list[str]:
         print(f"A plan over {options.plan:,} was made in {figures['make']:.2f} s,", end=" ")
         print(f"ran at {figures['rate']:.0f}/s of {options.rate:.0f}/s;", end=" ")
         print(f"{figures['healed']:,} healed.")
+        print(f"A discard went at {told['discard']:,.0f}/s.")
     if options.json:
         print(json.dumps(told))
     return [name for name, each in ours.items() if each["seconds"] > ASKED]

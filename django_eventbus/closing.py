@@ -1,29 +1,29 @@
-"""Close dead letters of a selection, open them again, or put them out of sight, in batches."""
+"""Close dead letters of a selection, open them again, or put them out of sight."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from functools import partial
 
-from django.db import transaction
-from django.db.models import QuerySet
-from django.utils import timezone
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
 
 from django_eventbus import audit
-from django_eventbus.dead_letters import DISCARDED, discarded
+from django_eventbus.exceptions import NothingToDo
 from django_eventbus.matching import freeze, letters_of
-from django_eventbus.messages import storable
-from django_eventbus.models import DeadLetter, InboxRecord
-from django_eventbus.models.dead_letter import DeadLetterQuerySet
-from django_eventbus.plans import require_reason
+from django_eventbus.models import DeadLetter, Plan
+from django_eventbus.plan_actions import ACTIONS
+from django_eventbus.plan_steps import steps
+from django_eventbus.plans import Pace, make_closing_plan, progress
 from django_eventbus.selections import Selection
 
+#: Dead letters in one step.
 _BATCH = 500
-State = DeadLetter.State
-#: The subscription and the message id.
-Name = tuple[str, str]
-#: Told after each batch how many are done so far.
+#: Seconds to wait when nothing could be done: the rate is used up, or a handler holds the rest.
+_PAUSE = 0.05
+
+Action = Plan.Action
+#: Told after each step how many are done so far.
 Progress = Callable[[int], object]
 
 
@@ -36,49 +36,17 @@ def discard(ids: Iterable[int], *, reason: str, by: str, using: str) -> int:
 
 
 def discard_selected(
-    selection: Selection,
-    *,
-    by: str,
-    reason: str,
-    using: str,
-    limit: int | None = None,
-    on_batch: Progress = lambda done: None,
+    selection: Selection, *, by: str, reason: str, using: str, limit: int | None = None
 ) -> int:
     """Close what can be re-driven of *selection*, as it is now, for good; return how many."""
-    chosen = freeze(selection, using)
-    letters = letters_of(chosen, using).redrivable()
-    count = letters.order_by()[:limit].count()
-    require_reason(reason, count)
-    if not count:
-        return 0
-    note = partial(audit.record, by=by, why=reason, selection=chosen, using=using)
-    # First: never a discard that the audit does not know.
-    note("discard", count=count)
-    done = 0
-    for ids in _batches(letters, limit):
-        done += _discard_batch(ids, reason, by, using)
-        on_batch(done)
-    note("discarded", count=done, outcome=_outcome(done, count))
-    return done
+    pace = closing_pace(limit=limit)
+    return _closed(Action.DISCARD, selection, by=by, reason=reason, using=using, pace=pace)
 
 
 def restore_selected(selection: Selection, *, by: str, reason: str, using: str) -> int:
     """Open discarded dead letters of *selection* again; return how many."""
-    chosen = freeze(selection, using)
-    letters = letters_of(chosen, using).filter(state=State.DISCARDED)
-    count = letters.count()
-    if not count:
-        return 0
-    note = partial(audit.record, by=by, why=reason, selection=chosen, using=using)
-    note("restore", count=count)
-    done = sum(_restore_batch(ids, using) for ids in _batches(letters, None))
-    note("restored", count=done, outcome=_outcome(done, count))
-    return done
-
-
-def _outcome(done: int, count: int) -> dict[str, int]:
-    """Return what came of it: others may have been at the same dead letters meanwhile."""
-    return {"changed": done, "left": max(0, count - done)}
+    pace = closing_pace()
+    return _closed(Action.RESTORE, selection, by=by, reason=reason, using=using, pace=pace)
 
 
 def ignore_selected(
@@ -96,70 +64,54 @@ def ignore_selected(
     return count
 
 
-def _batches(letters: DeadLetterQuerySet, limit: int | None) -> Iterator[list[int]]:
-    """Yield ids, the oldest first; by place, since those that are done drop out."""
-    last, left = 0, limit
-    while left is None or left > 0:
-        size = _BATCH if left is None else min(_BATCH, left)
-        ids = letters.filter(pk__gt=last).order_by("pk").values_list("pk", flat=True)[:size]
-        batch = list(ids)
-        if not batch:
+def closing_pace(*, canary: int = 0, rate: float | None = None, limit: int | None = None) -> Pace:
+    """Return a pace for what nobody has to answer: as fast as it goes, unless told otherwise."""
+    return Pace(canary=canary, rate=rate, limit=limit, in_flight=_BATCH)
+
+
+def start_closing(
+    action: str, selection: Selection, *, by: str, reason: str, using: str, pace: Pace
+) -> Plan:
+    """Write a plan of *action* over *selection* as it is now; workers carry it out from now on."""
+    # Together: a kill in between would leave a plan that nobody meant to start by hand.
+    with transaction.atomic(using=using):
+        plan = make_closing_plan(action, selection, by=by, reason=reason, using=using, pace=pace)
+        plan.start()
+    return plan
+
+
+def carry_out(plan: Plan, on_step: Progress = lambda done: None) -> None:
+    """
+    Take *plan* to its end in this process, or to where it pauses; workers may help.
+
+    In a transaction, only as far as it goes without waiting: the workers have the rest after it.
+    """
+    done = 0
+    for moved in steps(plan):
+        done += moved
+        on_step(done)
+        if moved:
+            continue
+        # Whoever holds the rest may wait for what this transaction holds, and nobody would see.
+        if connections[plan._state.db or DEFAULT_DB_ALIAS].in_atomic_block:
             return
-        yield batch
-        last, left = batch[-1], None if left is None else left - len(batch)
+        time.sleep(_PAUSE)
 
 
-def _discard_batch(ids: list[int], reason: str, by: str, using: str) -> int:
-    now = timezone.now()
-    with transaction.atomic(using=using):
-        letters = DeadLetter.objects.using(using).filter(pk__any_of=ids)
-        records = _locked_records(letters, using)
-        chosen = _locked_letters(letters.redrivable())
-        # What was handled stays that: once restored, it would be run again.
-        _records_of(chosen, records, using).exclude(state=InboxRecord.State.HANDLED).update(
-            state=InboxRecord.State.SKIPPED,
-            error=discarded(reason),
-            settled_at=now,
-            delay=None,
-            due_at=None,
-        )
-        return letters.filter(pk__any_of=list(chosen)).update(
-            state=State.DISCARDED,
-            closed_at=now,
-            closed_by=storable(by, 255),
-            note=storable(reason, 2000),
-        )
+def begin_to_carry_out(plan: Plan, seconds: float) -> None:
+    """Take *plan* as far as it goes in so many *seconds*; the rest is left to the workers."""
+    until = time.monotonic() + seconds
+    for moved in steps(plan):
+        if not moved or time.monotonic() > until:
+            return
 
 
-def _restore_batch(ids: list[int], using: str) -> int:
-    with transaction.atomic(using=using):
-        letters = DeadLetter.objects.using(using).filter(pk__any_of=ids)
-        records = _locked_records(letters, using)
-        chosen = _locked_letters(letters.filter(state=State.DISCARDED))
-        # Else the inbox would take a re-drive for one that was settled.
-        discarded = _records_of(chosen, records, using).filter(error__startswith=DISCARDED)
-        discarded.update(state=InboxRecord.State.PARKED, settled_at=timezone.now())
-        return letters.filter(pk__any_of=list(chosen)).update(
-            state=State.OPEN, closed_at=None, closed_by="", note=""
-        )
-
-
-def _locked_records(letters: DeadLetterQuerySet, using: str) -> dict[Name, int]:
-    # Before the letters are locked, as the consumer does: the other order can deadlock.
-    ids = list(letters.values_list("message_id", flat=True))
-    records = InboxRecord.objects.using(using).filter(message_id__in=ids).order_by("pk")
-    found = records.select_for_update().values_list("subscription", "message_id", "pk")
-    return {(subscription, message_id): pk for subscription, message_id, pk in found}
-
-
-def _locked_letters(letters: DeadLetterQuerySet) -> dict[int, Name]:
-    found = letters.order_by("pk").select_for_update()
-    names = found.values_list("pk", "subscription", "message_id")
-    return {pk: (subscription, message_id) for pk, subscription, message_id in names}
-
-
-def _records_of(
-    letters: dict[int, Name], records: dict[Name, int], using: str
-) -> QuerySet[InboxRecord]:
-    keys = [records[name] for name in letters.values() if name in records]
-    return InboxRecord.objects.using(using).filter(pk__any_of=keys)
+def _closed(
+    action: str, selection: Selection, *, by: str, reason: str, using: str, pace: Pace
+) -> int:
+    try:
+        plan = start_closing(action, selection, by=by, reason=reason, using=using, pace=pace)
+    except NothingToDo:
+        return 0
+    carry_out(plan)
+    return progress(plan)[ACTIONS[action].done]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db.models import Count, Exists, Max, Min, OuterRef
+from django.db.models import Count, Exists, Max, Min, OuterRef, Q
 
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import Unreadable
@@ -91,22 +91,49 @@ class Forecast:
 
 
 def dry_run(
-    selection: Selection, *, using: str, change: Callable[[Any], Any] = lambda payload: payload
+    selection: Selection,
+    *,
+    using: str,
+    change: Callable[[Any], Any] = lambda payload: payload,
+    limit: int | None = None,
 ) -> Forecast:
-    """Say what a re-drive of *selection* would do; *change* is made to each payload before."""
+    """
+    Say what a re-drive of *selection* would do; *change* is made to each payload before.
+
+    With a *limit*: of so many at most, those parked first, as a plan takes them.
+    """
     chosen = freeze(selection, using)
     letters = letters_of(chosen, using)
+    going = letters.redrivable()
+    if limit is not None:
+        going = parked_first(going, limit)
     forecast = Forecast(
-        selection=chosen, targets=_targets(letters.redrivable()), staying=_staying(letters)
+        selection=chosen,
+        targets=targets_of(going),
+        staying=staying_of(letters, DeadLetter.REDRIVABLE),
     )
-    ids = _ids_to_look_at(letters.redrivable(), forecast.count)
+    # Their own ends, if few of all are meant: a place at random would mostly be beyond them.
+    among = DeadLetter.objects.using(using) if limit is None else going
+    ids = _ids_to_look_at(going, forecast.count, among)
     forecast.looked_at = len(ids)
     _ask_inbox(forecast, ids, using)
     _validate(forecast, ids, using, change)
     return forecast
 
 
-def _targets(letters: DeadLetterQuerySet) -> list[Target]:
+def parked_first(letters: DeadLetterQuerySet, limit: int) -> DeadLetterQuerySet:
+    """Return the first *limit* of *letters*, by a condition and not by a slice."""
+    places = letters.order_by("parked_at", "pk").values_list("parked_at", "pk")
+    last = places[limit - 1 : limit].first()
+    if last is None:
+        return letters
+    parked_at, key = last
+    earlier = letters.filter(parked_at__lte=parked_at)
+    return earlier.filter(Q(parked_at__lt=parked_at) | Q(pk__lte=key))
+
+
+def targets_of(letters: DeadLetterQuerySet) -> list[Target]:
+    """Count *letters* by where they would go, the most first."""
     names = ("queue", "subscription", "type")
     counts = letters.order_by().values_list(*names).annotate(count=Count("pk"))
     return [
@@ -115,18 +142,21 @@ def _targets(letters: DeadLetterQuerySet) -> list[Target]:
     ]
 
 
-def _staying(letters: DeadLetterQuerySet) -> dict[str, int]:
+def staying_of(letters: DeadLetterQuerySet, states: Collection[str]) -> dict[str, int]:
+    """Count those of *letters* that are in none of *states*, by the state they are in."""
     # By name, not by exclusion, for which the index would be read to its end.
-    others = [each for each in DeadLetter.State.values if each not in DeadLetter.REDRIVABLE]
+    others = [each for each in DeadLetter.State.values if each not in states]
     counts = letters.filter(state__in=others).order_by().values_list("state")
     return dict(counts.annotate(Count("pk")))
 
 
-def _ids_to_look_at(letters: DeadLetterQuerySet, count: int) -> list[int]:
+def _ids_to_look_at(
+    letters: DeadLetterQuerySet, count: int, among: DeadLetterQuerySet
+) -> list[int]:
     ids = letters.order_by("pk").values_list("pk", flat=True)
     if count <= ALL:
         return list(ids)
-    ends = DeadLetter.objects.using(letters.db).aggregate(lowest=Min("pk"), highest=Max("pk"))
+    ends = among.aggregate(lowest=Min("pk"), highest=Max("pk"))
     found: set[int] = set()
     for _ in range(PLACES):
         # Not ORDER BY random(), which reads all of them.

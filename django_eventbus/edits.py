@@ -45,6 +45,10 @@ def edit_and_redrive(
     return message.id
 
 
-def dry_run_patch(selection: Selection, patch: Any, *, using: str) -> Forecast:
+def dry_run_patch(
+    selection: Selection, patch: Any, *, using: str, limit: int | None = None
+) -> Forecast:
     """Say what a re-drive of *selection* with a JSON merge *patch* would do."""
-    return dry_run(selection, using=using, change=lambda payload: merged(payload, patch))
+    return dry_run(
+        selection, using=using, change=lambda payload: merged(payload, patch), limit=limit
+    )

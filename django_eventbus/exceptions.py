@@ -19,7 +19,8 @@ EventBusError
 ├── KeyHeld                 an earlier event of its key is parked
 ├── AppendOnly              an entry of the audit was to be changed
 ├── BadSelection            a filter of dead letters cannot be read
-├── BadPlan                 a re-drive plan cannot be made or changed so
+├── BadPlan                 a plan cannot be made or changed so
+│   └── NothingToDo         nothing that is meant could be changed
 ├── BadEdit                 an edited message cannot be sent
 ├── UnknownQueue            a command was given a queue that is not this project's
 ├── BrokerRefused           the broker answers, and says no: a login, a queue's arguments
@@ -124,7 +125,11 @@ class BadSelection(EventBusError, ValueError):
 
 
 class BadPlan(EventBusError, ValueError):
-    """A re-drive plan cannot be made like this, or not be changed so in its state."""
+    """A plan cannot be made like this, or not be changed so in its state."""
+
+
+class NothingToDo(BadPlan):
+    """Nothing is among the selected dead letters that the plan could be about."""
 
 
 class BadEdit(EventBusError, ValueError):

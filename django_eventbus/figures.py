@@ -108,9 +108,10 @@ class OutageFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFigures:
-    """A re-drive plan that is under way."""
+    """A plan that is under way."""
 
     id: int
+    action: str
     state: str
     by: str
     note: str

@@ -18,7 +18,8 @@ _FEWEST = 10
 class Paced(Protocol):
     """What a rate needs to know of a plan."""
 
-    rate: float
+    #: None: as fast as it goes.
+    rate: float | None
     paced_at: datetime | None
 
 
@@ -46,6 +47,8 @@ def is_failing(outcomes: Outcomes, percent: int, *, is_complete: bool) -> bool:
 
 def allowance(plan: Paced, now: datetime, most: int) -> tuple[int, datetime]:
     """Return how many may go now, and up to when that uses the rate."""
+    if plan.rate is None:
+        return most, now
     earliest = now - timedelta(seconds=max(_BURST, 1 / plan.rate))
     since = max(plan.paced_at or earliest, earliest)
     # A hair more, so that what floats make of a second is a second.

@@ -10,8 +10,8 @@ from django.utils import timezone
 
 from django_eventbus.conf import conf
 from django_eventbus.durations import label
+from django_eventbus.locked_letters import CHANGED, PRUNED
 from django_eventbus.models import DeadLetter, InboxRecord, Plan, PlannedLetter
-from django_eventbus.redrive import CHANGED, PRUNED
 from django_eventbus.sentences import english, known
 from django_eventbus.sentences import gettext_noop as _
 

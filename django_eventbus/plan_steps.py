@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime
 
-from django.db import connections, transaction
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from django_eventbus import audit
+from django_eventbus.intervals import Interval
 from django_eventbus.models import Plan, PlannedLetter
 from django_eventbus.models.alike import save_alike
 from django_eventbus.pacing import Outcomes, allowance, is_failing
+from django_eventbus.plan_actions import ACTIONS
 from django_eventbus.plan_outcomes import known_outcomes
-from django_eventbus.plans import progress
-from django_eventbus.redrive import close_replaced, redrive_together
+from django_eventbus.plans import canary_left, progress
+from django_eventbus.redrive import close_replaced
 from django_eventbus.sentences import gettext_noop as _
 from django_eventbus.sentences import known
 
-#: Dead letters in one transaction: their bodies are in memory then.
+#: Re-drives in one transaction: their bodies are in memory then.
 _BATCH = 100
 _SETTLE_BATCH = 1_000
 #: The latest outcomes that decide whether a plan pauses.
 _WINDOW = 50
 
+_CANARY_DONE = known(
+    _("The canary of %(number)s is done: look at it, then resume the plan or cancel it.")
+)
 _FAILING = known(
     _("%(failed)s of the latest %(total)s failed again, which is more than %(most)s %%.")
 )
@@ -34,26 +41,75 @@ State = Plan.State
 Planned = PlannedLetter.State
 
 
-def step_plans(using: str) -> int:
-    """Take each plan that is under way a step further; return how many dead letters moved."""
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What a step of each plan has come to."""
+
+    #: How many dead letters moved, or were left for good.
+    moved: int = 0
+    #: How many are settled since the last step: more may follow them.
+    settled: int = 0
+    #: Whether more may move soon.
+    is_going_on: bool = False
+
+
+class PlanTurns:
+    """Takes the plans of one database further, at most so often."""
+
+    def __init__(self, using: str, pause: float = 0.0) -> None:
+        self.using = using
+        self._turns = Interval(pause)
+        #: How many dead letters moved in the last turn.
+        self.moved = 0
+        #: Whether more may move soon.
+        self.is_going_on = False
+
+    def take(self) -> None:
+        """Take a step of each plan, if it is time again."""
+        self.moved = 0
+        if not self._turns.is_due():
+            return
+        taken = step_plans(self.using)
+        self.moved, self.is_going_on = taken.moved, taken.is_going_on
+
+
+def step_plans(using: str) -> Steps:
+    """Take each plan that is under way a step further."""
     close_replaced(using)
     plans = Plan.objects.using(using).under_way()
-    return sum(_step(plan_id, using) for plan_id in plans.values_list("pk", flat=True))
+    taken = [_step(plan_id, using) for plan_id in plans.values_list("pk", flat=True)]
+    return Steps(
+        moved=sum(each.moved for each in taken),
+        settled=sum(each.settled for each in taken),
+        is_going_on=any(each.is_going_on for each in taken),
+    )
 
 
-def _step(plan_id: int, using: str) -> int:
+def steps(plan: Plan) -> Iterator[int]:
+    """Take *plan* a step further at a time, in this process, until it ends or pauses."""
+    using = plan._state.db or DEFAULT_DB_ALIAS
+    while plan.is_started and plan.ended_at is None:
+        moved = _step(plan.pk, using).moved
+        # Before the caller goes on: it may stop here, and a worker may have ended the plan.
+        plan.refresh_from_db(using=using)
+        yield moved
+
+
+def _step(plan_id: int, using: str) -> Steps:
     with transaction.atomic(using=using):
         plan = _claimed(plan_id, using)
         if plan is None:
-            return 0
-        settled = _settle(plan, using)
+            return Steps()
+        settled = _settle(plan, using) if plan.is_redrive else 0
         _decide(plan, using)
-        sent = _send(plan, using) if plan.is_started else 0
-        _end_if_over(plan, using)
+        moved = _move(plan, using) if plan.is_started else 0
+        moved += _end_if_over(plan, using)
+        awaits = _rows(plan, using).filter(state=Planned.SENT).exists()
         sys.audit("eventbus.plan_steps.written")
-    if sent or settled:
+    if moved or settled:
         sys.audit("eventbus.plan_steps.committed")
-    return sent
+    has_more = plan.is_started and (awaits or settled > 0)
+    return Steps(moved=moved, settled=settled, is_going_on=moved > 0 or has_more)
 
 
 def _claimed(plan_id: int, using: str) -> Plan | None:
@@ -80,42 +136,44 @@ def _decide(plan: Plan, using: str) -> None:
     """Pause a plan that does harm; let the rest follow a canary that did not."""
     if not plan.is_started:
         return
+    is_canary_known = plan.state == State.CANARY and not canary_left(plan)
+    if not plan.is_redrive:
+        # Whether that was right only a person can tell.
+        if is_canary_known:
+            _pause(plan, _CANARY_DONE % {"number": plan.canary}, using)
+        return
     outcomes = _latest_outcomes(plan, using)
-    is_canary_known = plan.state == State.CANARY and not _canary_left(plan, using)
     if is_failing(outcomes, plan.fail_percent, is_complete=is_canary_known):
         values = {"failed": outcomes.failed, "total": outcomes.total, "most": plan.fail_percent}
-        plan.pause(_FAILING % values)
-        _audit(plan, "plan paused", using)
+        _pause(plan, _FAILING % values, using)
     elif is_canary_known:
         plan.pass_canary()
 
 
+def _pause(plan: Plan, why: str, using: str) -> None:
+    plan.pause_itself(why)
+    _audit(plan, "plan paused", using, why=why)
+
+
 def _latest_outcomes(plan: Plan, using: str) -> Outcomes:
     since = plan.resumed_at or plan.created_at
-    settled = _rows(plan, using).filter(settled_at__gt=since, sent_at__isnull=False)
+    settled = _rows(plan, using).filter(settled_at__gt=since, sent_at__gt=since)
     states = settled.order_by("-settled_at").values_list("state", flat=True)[:_WINDOW]
     return Outcomes.of(states)
 
 
-def _canary_left(plan: Plan, using: str) -> int:
-    """Return how many of the canary are still to be sent or to be known."""
-    rows = _rows(plan, using)
-    known = rows.filter(sent_at__isnull=False, settled_at__isnull=False)[: plan.canary].count()
-    unknown = rows.filter(state__in=(Planned.PENDING, Planned.SENT))[: plan.canary].count()
-    return min(plan.canary - known, unknown)
-
-
-def _send(plan: Plan, using: str) -> int:
+def _move(plan: Plan, using: str) -> int:
     now = timezone.now()
     room = _room(plan, using)
-    number, paced_at = allowance(plan, now, min(room, _BATCH))
+    most = min(room, _BATCH) if plan.is_redrive else room
+    number, paced_at = allowance(plan, now, most)
     if not number:
         return 0
     rows = list(_rows(plan, using).filter(state=Planned.PENDING).order_by("pk")[:number])
-    sent = _redrive(plan, rows, now, using)
+    moved = _do(plan, rows, now, using)
     plan.paced_at = paced_at
     plan.save(using=using, update_fields=["paced_at"])
-    return sent
+    return moved
 
 
 def _room(plan: Plan, using: str) -> int:
@@ -124,48 +182,56 @@ def _room(plan: Plan, using: str) -> int:
     room = plan.in_flight - under_way
     if plan.state != State.CANARY:
         return room
-    return min(room, _canary_left(plan, using) - under_way)
+    return min(room, canary_left(plan) - under_way)
 
 
-def _redrive(plan: Plan, rows: list[PlannedLetter], now: datetime, using: str) -> int:
+def _do(plan: Plan, rows: list[PlannedLetter], now: datetime, using: str) -> int:
+    action = ACTIONS[plan.action]
     expected = {row.dead_letter_id: row.round for row in rows}
-    departed = redrive_together(expected, plan=plan, using=using)
+    moved = action.do(expected, plan=plan, using=using)
     sys.audit("eventbus.plan_steps.sent")
     for row in rows:
         key = row.dead_letter_id
-        if key in departed.sent:
-            row.state, row.sent_as, row.sent_at = Planned.SENT, departed.sent[key], now
-        elif key in departed.reasons:
-            row.state, row.why, row.settled_at = Planned.SKIPPED, departed.reasons[key][:255], now
+        if key in moved.done:
+            row.state, row.sent_as, row.sent_at = action.done, moved.done[key], now
+            # Of what was sent the outcome is awaited; the rest is done.
+            row.settled_at = None if plan.is_redrive else now
+        elif key in moved.reasons:
+            row.state, row.why, row.settled_at = Planned.SKIPPED, moved.reasons[key][:255], now
     save_alike(rows, ["state", "why", "settled_at", "sent_as", "sent_at"], using)
-    return len(departed.sent)
+    return len(moved.done)
 
 
-def _end_if_over(plan: Plan, using: str) -> None:
+def _end_if_over(plan: Plan, using: str) -> int:
+    """End a plan with nothing left to do; return how many of a cancelled one were left alone."""
     rows = _rows(plan, using)
-    if plan.state == State.CANCELLED:
-        _skip_pending(rows)
-    if not rows.filter(state__in=(Planned.PENDING, Planned.SENT)).exists():
+    skipped = _skip_pending(rows) if plan.state == State.CANCELLED else 0
+    if not rows.filter(state__in=PlannedLetter.UNSETTLED).exists():
         plan.end()
-        _audit(plan, "plan ended", using)
+        is_whole = plan.state != State.CANCELLED
+        verb = ACTIONS[plan.action].ended if is_whole else "plan ended"
+        _audit(plan, verb, using, why=plan.note if plan.is_redrive else plan.reason)
+    return skipped
 
 
-def _audit(plan: Plan, verb: str, using: str) -> None:
+def _audit(plan: Plan, verb: str, using: str, *, why: str) -> None:
+    counts = progress(plan)
     audit.record(
         verb,
         by=plan.created_by,
-        why=plan.note,
+        why=why,
         selection=plan.filter,
         using=using,
+        count=0 if plan.is_redrive else counts[ACTIONS[plan.action].done],
         plan_id=plan.pk,
-        outcome=progress(plan),
+        outcome=counts,
     )
 
 
-def _skip_pending(rows: QuerySet[PlannedLetter]) -> None:
+def _skip_pending(rows: QuerySet[PlannedLetter]) -> int:
     pending = rows.filter(state=Planned.PENDING)
     batch = pending.order_by("pk").values("pk")[:_SETTLE_BATCH]
-    pending.filter(pk__in=list(batch.values_list("pk", flat=True))).update(
+    return pending.filter(pk__in=list(batch.values_list("pk", flat=True))).update(
         state=Planned.SKIPPED, why=_CANCELLED, settled_at=timezone.now()
     )
 

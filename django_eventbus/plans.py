@@ -1,23 +1,26 @@
-"""Re-drive plans: made over a frozen selection, started, paused, resumed, cancelled."""
+"""Plans: made over a frozen selection, started, paused, resumed, cancelled."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from django.db import connections, transaction
 from django.db.models import Count
+from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_eventbus import audit
 from django_eventbus.conf import conf
-from django_eventbus.exceptions import BadPlan
+from django_eventbus.exceptions import BadPlan, NothingToDo
 from django_eventbus.matching import freeze, letters_of
 from django_eventbus.messages import storable
 from django_eventbus.models import Plan, PlannedLetter
 from django_eventbus.models.dead_letter import DeadLetterQuerySet
+from django_eventbus.plan_actions import ACTIONS
 from django_eventbus.selections import Selection
 from django_eventbus.sentences import gettext_noop, known
 
@@ -31,8 +34,8 @@ class Pace:
 
     #: How many go first, and are waited for; 0: none.
     canary: int = field(default_factory=lambda: conf.redrive_canary)
-    #: Dead letters per second.
-    rate: float = field(default_factory=lambda: conf.redrive_rate)
+    #: Dead letters per second; None: as fast as it goes.
+    rate: float | None = field(default_factory=lambda: conf.redrive_rate)
     #: How many may be without an outcome at a time.
     in_flight: int = field(default_factory=lambda: conf.redrive_in_flight)
     #: More failures among the latest outcomes than this pause the plan.
@@ -52,27 +55,53 @@ def make_plan(
     patch: Any = None,
 ) -> Plan:
     """
-    Write a plan over what *selection* means now; nothing moves yet.
+    Write a plan that re-drives what *selection* means now; nothing moves yet.
 
-    Raise BadPlan if it needs a reason and has none, or if there is nothing to re-drive.
+    Raise BadPlan if it needs a reason and has none, NothingToDo if nothing is meant.
     """
-    chosen = freeze(selection, using)
-    letters = letters_of(chosen, using).redrivable()
-    pace = pace or Pace()
-    if pace.limit is not None:
+    plan = _plan(by, reason, pace or Pace())
+    plan.patch = patch
+    return _written(plan, selection, pace, using)
+
+
+def make_closing_plan(
+    action: str, selection: Selection, *, by: str, reason: str, using: str, pace: Pace
+) -> Plan:
+    """Write a plan that discards or restores what *selection* means now; else like make_plan()."""
+    plan = _plan(by, reason, pace)
+    plan.action = action
+    return _written(plan, selection, pace, using)
+
+
+def _plan(by: str, reason: str, pace: Pace) -> Plan:
+    return Plan(
+        reason=storable(reason, 2000),
+        canary=pace.canary,
+        rate=pace.rate,
+        in_flight=pace.in_flight,
+        fail_percent=pace.fail_percent,
+        tries=pace.tries,
+        created_by=storable(by, 255),
+    )
+
+
+def _written(plan: Plan, selection: Selection, pace: Pace | None, using: str) -> Plan:
+    chosen, action = freeze(selection, using), ACTIONS[plan.action]
+    letters = letters_of(chosen, using).filter(state__in=action.states)
+    if pace and pace.limit is not None:
         letters = letters.order_by("parked_at", "pk")[: pace.limit]
     with transaction.atomic(using=using):
-        plan = _plan(chosen, by, reason, pace, patch)
+        plan.filter = chosen.query()
         plan.save(using=using, force_insert=True)
         count = _freeze_rows(plan, letters, using)
         sys.audit("eventbus.plans.frozen")
         if not count:
-            raise BadPlan(_("Nothing that could be re-driven is among these dead letters."))
-        require_reason(reason, count)
+            raise NothingToDo(str(action.nothing))
+        require_reason(plan.reason, count)
         audit.record(
-            "plan re-drive",
-            by=by,
-            why=reason,
+            action.made,
+            by=plan.created_by,
+            why=plan.reason,
             selection=chosen,
             using=using,
             count=count,
@@ -93,7 +122,7 @@ def require_reason(reason: str, count: int) -> None:
     """Raise BadPlan if so many need a reason, and there is none."""
     if count > conf.reason_above and not reason.strip():
         words = _("More than %(number)s dead letters need a reason; say why.")
-        raise BadPlan(words % {"number": f"{conf.reason_above:,}"})
+        raise BadPlan(words % {"number": number_format(conf.reason_above, force_grouping=True)})
 
 
 def start(plan_id: int, *, by: str, using: str) -> Plan:
@@ -118,24 +147,10 @@ def cancel(plan_id: int, *, by: str, using: str) -> Plan:
 
 
 def progress(plan: Plan) -> dict[str, int]:
-    """Count the plan's dead letters by what has become of them; every state has a number."""
+    """Count the plan's dead letters by what has become of them; each state it knows has a number."""
     rows = PlannedLetter.objects.using(plan._state.db).filter(plan=plan).order_by()
     counts = dict(rows.values_list("state").annotate(Count("pk")))
-    return {state: counts.get(state, 0) for state in PlannedLetter.State.values}
-
-
-def _plan(selection: Selection, by: str, reason: str, pace: Pace, patch: Any) -> Plan:
-    return Plan(
-        filter=selection.query(),
-        reason=storable(reason, 2000),
-        canary=pace.canary,
-        rate=pace.rate,
-        in_flight=pace.in_flight,
-        fail_percent=pace.fail_percent,
-        tries=pace.tries,
-        patch=patch,
-        created_by=storable(by, 255),
-    )
+    return {str(state): counts.get(state, 0) for state in ACTIONS[plan.action].outcomes}
 
 
 def _freeze_rows(plan: Plan, letters: DeadLetterQuerySet, using: str) -> int:
@@ -183,9 +198,25 @@ def _change(plan: Plan, verb: str, by: str) -> None:
 
 
 def _state_to_resume(plan: Plan) -> str:
-    """Return canary while not all of its canary are known."""
+    return Plan.State.CANARY if canary_left(plan) else Plan.State.RUNNING
+
+
+def canary_left(plan: Plan) -> int:
+    """Return how many of the canary are still to be sent or to be known."""
     rows = PlannedLetter.objects.using(plan._state.db).filter(plan=plan)
-    settled = rows.exclude(settled_at=None)[: plan.canary].count()
-    total = rows[: plan.canary].count()
-    is_known = settled >= total
-    return Plan.State.RUNNING if is_known else Plan.State.CANARY
+    tried = rows.filter(sent_at__isnull=False, settled_at__isnull=False)
+    if plan.is_redrive:
+        # Those that failed before somebody mended it say nothing of what comes now.
+        tried = tried.filter(sent_at__gt=plan.resumed_at) if plan.resumed_at else tried.none()
+    known = tried[: plan.canary].count()
+    unknown = rows.filter(state__in=PlannedLetter.UNSETTLED)[: plan.canary].count()
+    return min(plan.canary - known, unknown)
+
+
+#: What can be done to a plan.
+VERBS: dict[str, Callable[..., Plan]] = {
+    "start": start,
+    "pause": pause,
+    "resume": resume,
+    "cancel": cancel,
+}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
-from django.db import connections, transaction
-from django.db.models import Exists, F, OuterRef, QuerySet
+from django.db import transaction
+from django.db.models import Exists, F, OuterRef
 from django.utils import timezone
 
 from django_eventbus import audit
@@ -17,6 +17,7 @@ from django_eventbus.conf import conf
 from django_eventbus.durations import label
 from django_eventbus.edited_messages import edited_message, patched
 from django_eventbus.exceptions import BadEdit
+from django_eventbus.locked_letters import Moved, still_as_expected, without_waiting
 from django_eventbus.messages import (
     REDRIVEN_AT,
     REDRIVEN_BY,
@@ -32,14 +33,10 @@ from django_eventbus.models import DeadLetter, OutboxEvent, Plan
 from django_eventbus.models.alike import save_alike
 from django_eventbus.outbox import addressed_row
 from django_eventbus.selections import Selection
-from django_eventbus.sentences import english, known
 from django_eventbus.sentences import gettext_noop as _
+from django_eventbus.sentences import known
 from django_eventbus.signals import announce, event_redriven
 
-PRUNED = known(_("its dead letter was pruned"))
-CHANGED = known(_("it was %(state)s meanwhile"))
-_REDRIVEN = known(_("it was re-driven meanwhile"))
-_REDRIVEN_BY = known(_("it was re-driven by %(by)s meanwhile"))
 _SILENT = known(_("Nothing was heard of it for %(time)s."))
 _UNSENT = known(_("It did not reach the queue %(queue)s."))
 
@@ -80,67 +77,19 @@ class Departure:
         return "" if self.message.id == self.letter.message_id else self.message.id
 
 
-@dataclass(frozen=True, slots=True)
-class Departed:
-    """What went out of those that a plan wanted to send."""
-
-    #: The id of the edited message, or "", by dead letter.
-    sent: dict[int, str] = field(default_factory=dict)
-    #: Why it did not go out, by dead letter.
-    reasons: dict[int, str] = field(default_factory=dict)
-
-
-def redrive_together(expected: Mapping[int, int], *, plan: Plan, using: str) -> Departed:
+def redrive_together(expected: Mapping[int, int], *, plan: Plan, using: str) -> Moved:
     """Re-drive those that are still in their *expected* rounds. In a transaction only."""
     found = DeadLetter.objects.using(using).filter(pk__in=list(expected)).order_by("pk")
-    letters = list(_without_waiting(found))
-    departed = Departed(reasons=_reasons_of_missing(expected, found, letters))
+    letters, moved = still_as_expected(expected, found, DeadLetter.REDRIVABLE)
     departures = []
     for letter in letters:
-        if why := _why_not(letter, expected[letter.pk]):
-            departed.reasons[letter.pk] = why
-            continue
         try:
             departures.append(_departure(letter, plan))
         except BadEdit as error:
-            departed.reasons[letter.pk] = str(error)
+            moved.reasons[letter.pk] = str(error)
     send_back(departures, by=plan.created_by, using=using, tries=plan.tries)
-    departed.sent.update((each.letter.pk, each.edited_id) for each in departures)
-    return departed
-
-
-def _without_waiting(letters: QuerySet[DeadLetter]) -> QuerySet[DeadLetter]:
-    """Lock those of *letters* that nobody else has locked."""
-    # A handler holds its dead letter for as long as it runs. The relay, which carries plans
-    # out, must not wait for it: nothing else would be sent meanwhile.
-    can_skip = connections[letters.db].features.has_select_for_update_skip_locked
-    return letters.select_for_update(skip_locked=can_skip)
-
-
-def _reasons_of_missing(
-    expected: Mapping[int, int], found: QuerySet[DeadLetter], locked: list[DeadLetter]
-) -> dict[int, str]:
-    """Say why those that could not be locked will not go out; without a reason, they may later."""
-    missing = expected.keys() - {letter.pk for letter in locked}
-    if not missing:
-        return {}
-    others = {each.pk: each for each in found.filter(pk__in=missing)}
-    reasons = dict.fromkeys(missing - others.keys(), PRUNED)
-    for key, letter in others.items():
-        # Known for good, though it is not locked: a round never comes again.
-        if letter.round != expected[key]:
-            reasons[key] = _why_not(letter, expected[key])
-    return reasons
-
-
-def _why_not(letter: DeadLetter, expected_round: int) -> str:
-    if letter.round != expected_round:
-        if not letter.redriven_by:
-            return _REDRIVEN
-        return _REDRIVEN_BY % {"by": letter.redriven_by}
-    if letter.state not in DeadLetter.REDRIVABLE:
-        return CHANGED % {"state": english(DeadLetter.State(letter.state).label)}
-    return ""
+    moved.done.update((each.letter.pk, each.edited_id) for each in departures)
+    return moved
 
 
 def _departure(letter: DeadLetter, plan: Plan) -> Departure:
@@ -209,7 +158,7 @@ def give_up_waiting(using: str) -> int:
         replaced_by="",
     )
     with transaction.atomic(using=using):
-        ids = list(_without_waiting(silent).values_list("pk", flat=True))
+        ids = list(without_waiting(silent).values_list("pk", flat=True))
         note = _SILENT % {"time": label(limit)}
         return silent.filter(pk__any_of=ids).update(state=DeadLetter.State.UNKNOWN, note=note)
 

@@ -22,7 +22,7 @@ from django_eventbus.messages import ROW, uuid7
 from django_eventbus.models import OutboxEvent, RelayLease
 from django_eventbus.models.outbox_event import OutboxQuerySet
 from django_eventbus.outages import OutageWatch, proven
-from django_eventbus.plan_steps import step_plans
+from django_eventbus.plan_steps import PlanTurns
 from django_eventbus.redrive import give_up_waiting, report_unsent
 from django_eventbus.signals import announce, event_failed, event_published, event_unroutable
 from django_eventbus.transports.contract import (
@@ -66,6 +66,7 @@ class Relay:
         self.batch_size = batch_size or conf.batch_size
         self.holder = uuid7()
         self.looks = Interval(_LOOK_EVERY)
+        self.plans = PlanTurns(using)
         #: False while another relay holds the lease that SQLite needs.
         self.is_our_turn = True
         #: On from the first row that the broker does not take until all such rows have left.
@@ -81,7 +82,7 @@ class Relay:
             # Before any row is locked: to connect may take longer than a transaction should.
             self.publisher.open()
             self._look_after_redrives()
-            step_plans(self.using)
+            self.plans.take()
             self.rows.promote_due(timezone.now())
             # Rows written while SHARDS was higher are still there to be sent.
             shards = max(conf.shards, self.rows.highest_ready_shard() + 1)

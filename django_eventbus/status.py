@@ -182,10 +182,11 @@ def _outages(workers: Sequence[WorkerFigures], now: datetime) -> tuple[OutageFig
 def _plans(using: str) -> Iterator[PlanFigures]:
     for plan in Plan.objects.using(using).under_way().order_by("-id")[:_PLANS]:
         counts = progress(plan)
-        unsettled = counts[PlannedLetter.State.PENDING] + counts[PlannedLetter.State.SENT]
+        unsettled = sum(counts.get(state, 0) for state in PlannedLetter.UNSETTLED)
         total = sum(counts.values())
         yield PlanFigures(
             id=plan.pk,
+            action=plan.action,
             state=plan.state,
             by=plan.created_by,
             note=plan.note,

@@ -48,7 +48,7 @@ def as_text(status: Status) -> Iterator[str]:
     yield ""
     yield from _table(_worker_rows(status))
     for plan in status.plans:
-        yield f"Re-drive plan {plan.id} is {plan.state}: {plan.settled:,} of {plan.total:,} settled"
+        yield f"Plan {plan.id} ({plan.action}) is {plan.state}: {plan.settled:,} of {plan.total:,} settled"
     for outage in status.outages:
         end = outage.ended_at and _age(outage.ended_at, outage.began_at)
         lasted = f"lasted {end}" if end else ("lasts" if outage.is_lasting else "end unknown")

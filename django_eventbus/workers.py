@@ -19,6 +19,7 @@ from django_eventbus.consumer import Consumer
 from django_eventbus.deaths import home_of
 from django_eventbus.exceptions import EventBusError, Unavailable
 from django_eventbus.outages import OutageWatch
+from django_eventbus.plan_steps import PlanTurns
 from django_eventbus.relay import Relay
 from django_eventbus.routing import EVENTS, exchange_of
 from django_eventbus.subscriptions import Subscription, default_policy, registry
@@ -30,6 +31,8 @@ logger = logging.getLogger(__name__)
 #: How long the main thread waits at a time: signals are only seen in between.
 _TICK = 0.2
 _SHORT_PAUSE = 0.02
+#: A busy relay goes round many times a second; a step costs the same for one as for a hundred.
+PLAN_PAUSE = 0.1
 
 
 class LoopFailed(EventBusError):
@@ -197,6 +200,8 @@ class RelayLoop:
     """A relay that works until told to stop, or until nothing is ready."""
 
     def __init__(self, relay: Relay, stop: threading.Event, *, once: bool = False) -> None:
+        # One that is to end takes every step there is.
+        relay.plans = PlanTurns(relay.using, 0.0 if once else PLAN_PAUSE)
         self.relay = relay
         self.stop = stop
         self.once = once
@@ -210,12 +215,13 @@ class RelayLoop:
 
     def _step(self) -> None:
         close_broken_connections()
-        if self.relay.relay_once():
+        if self.relay.relay_once() or self.relay.plans.moved:
             return
         close_old_connections()
         if self.once and self.relay.is_our_turn:
             self.stop.set()
-        self.stop.wait(conf.poll_interval)
+        is_awaited = self.relay.plans.is_going_on
+        self.stop.wait(min(conf.poll_interval, PLAN_PAUSE) if is_awaited else conf.poll_interval)
 
 
 def close_broken_connections() -> None:

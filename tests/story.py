@@ -14,7 +14,7 @@ from django.db.models.functions import Replace
 from django.utils import timezone
 
 from django_eventbus import plans, publish
-from django_eventbus.closing import discard
+from django_eventbus.closing import closing_pace, discard, start_closing
 from django_eventbus.conf import conf
 from django_eventbus.failure_groups import decide
 from django_eventbus.models import (
@@ -130,6 +130,7 @@ def _people(bus: Bus, shop: Shop) -> None:
     _plan(bus, timeouts, by="ada", reason="The bank answers again.")
     last = DeadLetter.objects.filter(fingerprint=addresses.fingerprint).latest("pk")
     discard([last.pk], by="grace", reason="A test order.", using=USING)
+    _discard(bus, addresses)
 
 
 def _plan(bus: Bus, letter: DeadLetter, *, by: str, reason: str) -> None:
@@ -142,6 +143,15 @@ def _plan(bus: Bus, letter: DeadLetter, *, by: str, reason: str) -> None:
         minute = timezone.now() - timedelta(seconds=30)
         Plan.objects.filter(pk=plan.pk).update(paced_at=minute)
         bus.drain()
+        bus.relay()
+
+
+def _discard(bus: Bus, letter: DeadLetter) -> None:
+    """Begin to discard what fails like *letter*, as far as the canary."""
+    chosen, pace = Selection.of([("group", letter.fingerprint)]), closing_pace(canary=2)
+    reason = "Packed by hand."
+    start_closing("discard", chosen, by="grace", reason=reason, using=USING, pace=pace)
+    for _ in range(2):
         bus.relay()
 
 

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
+from django.core.management import call_command
+from django.db import connection, connections, transaction
 from django.utils import timezone
 
-from django_eventbus.closing import discard, discard_selected, ignore_selected, restore_selected
+from django_eventbus import plans
+from django_eventbus.closing import (
+    begin_to_carry_out,
+    carry_out,
+    closing_pace,
+    discard,
+    discard_selected,
+    ignore_selected,
+    restore_selected,
+    start_closing,
+)
 from django_eventbus.dry_runs import dry_run
 from django_eventbus.exceptions import BadPlan
 from django_eventbus.failure_groups import groups
 from django_eventbus.matching import letters_of
-from django_eventbus.models import AuditEntry, DeadLetter, InboxRecord
+from django_eventbus.models import AuditEntry, DeadLetter, InboxRecord, Plan, PlannedLetter
 from django_eventbus.redrive import redrive
 from django_eventbus.selections import Selection
 from tests.test_plans import fault as fault
@@ -40,18 +54,191 @@ def test_a_selection_is_discarded_with_its_inbox_records(bus, fault):
     asked, done = AuditEntry.objects.order_by("pk")
     assert (asked.verb, asked.by, asked.why, asked.count) == ("discard", "ada", "obsolete", 3)
     assert (done.verb, done.by, done.why, done.count) == ("discarded", "ada", "obsolete", 3)
-    assert done.outcome == {"changed": 3, "left": 0}
+    assert done.outcome == {"pending": 0, "discarded": 3, "skipped": 0}
+    assert asked.plan_id == done.plan_id == Plan.objects.get().pk
 
 
-def test_only_so_many_are_discarded_and_progress_is_told_by_batch():
-    letters = [DeadLetter(message_id=str(number), queue="q", body=b"") for number in range(503)]
-    DeadLetter.objects.bulk_create(letters)
+def many(number):
+    letters = [DeadLetter(message_id=str(each), queue="q", body=b"") for each in range(number)]
+    return DeadLetter.objects.bulk_create(letters)
+
+
+def started(action="discard", **pace):
+    return start_closing(action, ALL, reason="x", pace=closing_pace(**pace), **WHO)
+
+
+def test_only_so_many_are_discarded_and_progress_is_told_by_step():
+    many(503)
     told = []
 
-    assert discard_selected(ALL, reason="x", limit=501, on_batch=told.append, **WHO) == 501
+    carry_out(started(limit=501), on_step=told.append)
 
     assert told == [500, 501]
     assert states() == ["discarded"] * 501 + ["open"] * 2
+
+
+def test_a_discard_is_a_plan_that_tells_what_came_of_each(bus, fault):
+    park(bus, 2)
+    plan = started()
+    first, second = DeadLetter.objects.order_by("pk")
+    redrive([first.pk], **WHO)
+
+    carry_out(plan)
+
+    assert (plan.action, plan.state, plan.created_by) == ("discard", "done", "ada")
+    assert plans.progress(plan) == {"pending": 0, "discarded": 1, "skipped": 1}
+    assert list(PlannedLetter.objects.order_by("pk").values_list("dead_letter", "why")) == [
+        (first.pk, "it was re-driven by ada meanwhile"),
+        (second.pk, ""),
+    ]
+
+
+def test_the_workers_carry_a_discard_out_if_its_process_does_not(bus, fault):
+    park(bus, 3)
+    plan = started()
+
+    bus.relay()
+
+    plan.refresh_from_db()
+    assert (plan.state, states()) == ("done", ["discarded"] * 3)
+
+
+def test_a_discard_pauses_after_its_canary_for_a_person_to_look():
+    many(5)
+    plan = started(canary=2)
+
+    carry_out(plan)
+
+    assert plan.state == "paused"
+    assert plan.note.startswith("The canary of 2 is done: look at it")
+    assert states() == ["discarded"] * 2 + ["open"] * 3
+    carry_out(plans.resume(plan.pk, **WHO))
+    assert states() == ["discarded"] * 5
+
+
+def test_what_a_cancelled_discard_has_not_reached_stays_open(bus):
+    many(3)
+    plan = started(canary=1)
+    carry_out(plan)
+
+    plans.cancel(plan.pk, **WHO)
+    bus.relay()
+
+    assert plans.progress(plan) == {"pending": 0, "discarded": 1, "skipped": 2}
+    assert states() == ["discarded", "open", "open"]
+
+
+def test_a_discard_keeps_to_its_rate():
+    many(30)
+
+    plan = started(rate=100)
+    carry_out(plan)
+
+    moments = PlannedLetter.objects.order_by("pk").values_list("settled_at", flat=True)
+    # Begun when the plan was: nothing is saved up before that.
+    assert moments[29] - plan.started_at >= timedelta(seconds=0.3)
+
+
+def test_a_request_begins_a_discard_and_leaves_the_rest_to_the_workers(bus):
+    many(501)
+    plan = started()
+
+    begin_to_carry_out(plan, seconds=0)
+
+    assert (plan.state, states().count("discarded")) == ("running", 500)
+    bus.relay()
+    assert states() == ["discarded"] * 501
+
+
+def test_a_relay_that_runs_once_carries_a_whole_discard_out():
+    many(1_001)
+    plan = started()
+
+    call_command("relay_events", "--once")
+
+    assert plans.progress(plan) == {"pending": 0, "discarded": 1_001, "skipped": 0}
+
+
+def test_a_relay_that_runs_once_leaves_all_of_a_cancelled_plan_alone():
+    many(2_001)
+    plan = started()
+    plans.cancel(plan.pk, **WHO)
+
+    call_command("relay_events", "--once")
+
+    plan.refresh_from_db()
+    assert plan.ended_at
+    assert plans.progress(plan) == {"pending": 0, "discarded": 0, "skipped": 2_001}
+
+
+def test_the_audit_tells_of_a_discard_that_paused_and_was_cancelled(bus):
+    many(3)
+    plan = started(canary=1)
+    carry_out(plan)
+
+    plans.cancel(plan.pk, by="bob", using="default")
+    bus.relay()
+
+    found = AuditEntry.objects.order_by("pk").values_list("verb", "by", "why", "count")
+    note = "The canary of 1 is done: look at it, then resume the plan or cancel it."
+    assert list(found) == [
+        ("discard", "ada", "x", 3),
+        ("plan paused", "ada", note, 1),
+        ("cancel plan", "bob", "x", 0),
+        ("plan ended", "ada", "x", 1),
+    ]
+
+
+@pytest.mark.postgres
+def test_transactions_that_discard_the_same_in_another_order_do_not_wait_for_ever():
+    first, second = (letter.pk for letter in many(2))
+    barrier = threading.Barrier(2, timeout=20)
+
+    def discard_both(ids):
+        try:
+            with transaction.atomic():
+                discard(ids[:1], reason="x", **WHO)
+                barrier.wait()
+                return discard(ids[1:], reason="x", **WHO)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(discard_both, [(first, second), (second, first)], timeout=20))
+
+    assert found == [0, 0]
+    assert states() == ["discarded"] * 2
+
+
+def test_a_request_sees_that_a_worker_was_quicker(bus):
+    many(3)
+    plan = started()
+    bus.relay()
+
+    begin_to_carry_out(plan, seconds=5)
+
+    assert (plan.state, plans.progress(plan)["discarded"]) == ("done", 3)
+    assert plan.ended_at
+
+
+@pytest.mark.postgres
+def test_a_discard_waits_for_nobody_and_comes_back_for_what_a_handler_holds(bus, fault):
+    park(bus, 2)
+    held = DeadLetter.objects.order_by("pk").first()
+    plan = started()
+
+    handler = connections.create_connection("default")
+    handler.set_autocommit(False)
+    with handler.cursor() as cursor:
+        cursor.execute(
+            "SELECT 1 FROM eventbus_inboxrecord WHERE message_id = %s FOR UPDATE", [held.message_id]
+        )
+    bus.relay()
+    assert plans.progress(plan) == {"pending": 1, "discarded": 1, "skipped": 0}
+    handler.close()
+
+    bus.relay()
+    assert plans.progress(plan) == {"pending": 0, "discarded": 2, "skipped": 0}
 
 
 def test_what_is_parked_after_the_selection_was_frozen_is_not_discarded(bus, fault):
@@ -98,6 +285,7 @@ def test_what_was_restored_can_be_re_driven_and_heals(bus, fault):
     assert bus.letter.state == "healed"
     for verb in ("restore", "restored"):
         assert AuditEntry.objects.filter(verb=verb, count=1).exists()
+    assert plans.progress(Plan.objects.get(action="restore"))["restored"] == 1
 
 
 def test_the_audit_tells_what_came_of_a_re_drive(bus, fault):

@@ -15,12 +15,28 @@ from django_eventbus import Event, publish
 from django_eventbus.admin import closing, export
 from django_eventbus.admin.copies import pytest_of
 from django_eventbus.admin.export import cell
-from django_eventbus.models import AuditEntry, DeadLetter, InboxRecord, OutboxEvent, Plan
+from django_eventbus.closing import closing_pace, start_closing
+from django_eventbus.models import (
+    AuditEntry,
+    DeadLetter,
+    InboxRecord,
+    OutboxEvent,
+    Plan,
+)
 from django_eventbus.redrive import redrive
+from django_eventbus.selections import Selection
 from django_eventbus.subscriptions import registry
 from tests.shop.models import Effect
 from tests.test_admin import Handler, page_of, states, subscribed, text, user_with
-from tests.test_redrive_screens import DRY_RUN, GROUPS, LIST, PLANS, SCRIPT, carry_out, planned
+from tests.test_redrive_screens import (
+    DRY_RUN,
+    GROUPS,
+    LIST,
+    PLANS,
+    SCRIPT,
+    carry_out,
+    planned,
+)
 
 SEE = "see_sensitive_deadletter"
 
@@ -70,6 +86,17 @@ def test_discard_wants_a_reason_and_leads_back_to_the_list(admin_client, letters
     assert (entry.by, entry.why, entry.count) == ("admin", "Test orders.", 3)
 
 
+def test_a_discard_is_told_with_the_way_to_its_plan_to_who_may_see_plans(letters):
+    rights = ("view_deadletter", "discard_deadletter")
+    for client in (user_with(*rights), user_with(*rights, "view_plan")):
+        asked = client.get(f"{GROUPS}discard/?id={letters.pop().pk}&queue={letters[0].queue}")
+        done = confirm(client, asked, reason="Test orders.")
+
+        assert "1 dead letter was changed." in text(done)
+        plan, user = Plan.objects.latest("pk"), done.context["user"]
+        assert (page_of(plan) in done.text) == user.has_perm("eventbus.view_plan")
+
+
 def test_discard_from_the_page_leads_back_to_it(admin_client, letter):
     asked = admin_client.get(f"{GROUPS}discard/?id={letter.pk}")
 
@@ -101,18 +128,65 @@ def test_the_page_tells_what_stays_as_it_is(admin_client, letters):
     assert "1 stays as it is: re-driving" in shown
 
 
-def test_more_than_one_request_takes_is_refused(admin_client, letters, monkeypatch):
+def test_more_than_can_be_ignored_at_once_is_refused(admin_client, letters, monkeypatch):
     monkeypatch.setattr(closing, "MOST_AT_ONCE", 2)
-    asked = admin_client.get(f"{GROUPS}discard/?type=order.placed")
+    asked = admin_client.get(f"{GROUPS}ignore/?type=order.placed")
 
     again = confirm(admin_client, asked, reason="Test orders.")
 
     assert "This is more than one request takes" in text(again)
-    assert states() == ["open"] * 3
+    assert not DeadLetter.objects.exclude(ignored_until=None).exists()
+
+
+def test_a_discard_that_takes_longer_than_a_request_leads_to_its_plan(
+    admin_client, bus, monkeypatch
+):
+    rows = [DeadLetter(message_id=str(each), queue="q", body=b"") for each in range(501)]
+    DeadLetter.objects.bulk_create(rows)
+    monkeypatch.setattr(closing, "PATIENCE", 0)
+    asked = admin_client.get(f"{GROUPS}discard/?queue=q")
+    followed = confirm(admin_client, asked, reason="Test orders.")
+
+    plan = Plan.objects.get()
+    assert followed.request["PATH_INFO"] == page_of(plan)
+    assert f"Plan {plan.pk}: discard" in text(followed)
+    assert "The workers carry the rest of it out." in text(followed)
+    assert "500 of 501 settled" in text(followed)
+    bus.relay()
+    assert "501 of 501 settled" in text(admin_client.get(page_of(plan)))
+
+
+def test_who_may_not_see_plans_is_led_back_to_the_list(bus, monkeypatch):
+    rows = [DeadLetter(message_id=str(each), queue="q", body=b"") for each in range(501)]
+    DeadLetter.objects.bulk_create(rows)
+    monkeypatch.setattr(closing, "PATIENCE", 0)
+    client = user_with("view_deadletter", "discard_deadletter")
+
+    followed = confirm(client, client.get(f"{GROUPS}discard/?queue=q"), reason="Test orders.")
+
+    assert followed.request["PATH_INFO"] == LIST
+    assert "The workers carry the rest of it out." in text(followed)
+
+
+def test_a_plan_that_discards_is_steered_by_who_may_discard(bus, letters):
+    selection = Selection.from_words(["type=order.placed"])
+    pace = closing_pace(canary=1)
+    plan = start_closing("discard", selection, by="ada", reason="x", using="default", pace=pace)
+    bus.relay()
+    bus.relay()
+    url = f"{PLANS}{plan.pk}/resume/now/"
+    may_redrive = user_with("view_plan", "view_deadletter", "redrive_deadletter")
+    may_discard = user_with("view_plan", "view_deadletter", "discard_deadletter", "view_auditentry")
+
+    assert may_redrive.post(url).status_code == 403
+    assert may_discard.post(url).status_code == 302
+    bus.relay()
+
+    assert states() == ["discarded"] * 3
 
 
 def test_what_was_discarded_is_restored_and_heals(admin_client, bus, charge, letters):
-    confirm(admin_client, admin_client.get(f"{GROUPS}discard/"), reason="Test orders.")
+    confirm(admin_client, admin_client.get(f"{GROUPS}discard/?state=all"), reason="Test orders.")
 
     confirm(admin_client, admin_client.get(f"{GROUPS}restore/?state=discarded"))
     assert states() == ["open"] * 3
@@ -142,7 +216,8 @@ def test_closing_takes_the_right_and_a_post(admin_client, letter):
     for verb in ("discard", "restore", "ignore"):
         path, form = f"{GROUPS}{verb}/", {"selection": f"id={letter.pk}", "reason": "because"}
         admin_client.get(path, form)
-        assert "You need the permission eventbus.discard_deadletter." in text(client.get(path))
+        words = "You need the permission eventbus.discard_deadletter."
+        assert words in text(client.get(f"{path}?state=all"))
         assert client.post(path, form).status_code == 403
     assert states() == ["open"] * 3
     assert not AuditEntry.objects.exists()
@@ -301,7 +376,9 @@ def test_a_patch_that_is_no_json_is_said_and_makes_no_plan(admin_client, letters
 def test_a_patch_takes_the_right_to_edit(letters):
     client = user_with("view_deadletter", "redrive_deadletter", "view_plan")
 
-    assert "You need the permission eventbus.edit_deadletter." in text(client.get(DRY_RUN))
+    assert "You need the permission eventbus.edit_deadletter." in text(
+        client.get(f"{DRY_RUN}?state=all")
+    )
     assert planned(client, "type=order.placed", patch='{"a": 1}').status_code == 403
     assert planned(client, "type=order.placed").status_code == 302
 
@@ -356,7 +433,7 @@ def test_a_selection_is_exported_as_csv_that_is_no_formula(admin_client, bus, ch
     publish("order.placed", {"note": "a, b"})
     bus.drain()
 
-    (row,) = csv.DictReader(io.StringIO(exported(admin_client, "format=csv")))
+    (row,) = csv.DictReader(io.StringIO(exported(admin_client, "state=all&format=csv")))
 
     assert row["error"] == "'=HYPERLINK(1)"
     assert json.loads(row["payload"]) == {"note": "a, b"}

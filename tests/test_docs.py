@@ -50,6 +50,7 @@ COMMANDS = (
     "prune_events",
     "redrive_events",
     "relay_events",
+    "steer_plan",
 )
 
 #: Of the public names, those that are called to do something.
@@ -340,6 +341,7 @@ def test_every_signal_is_documented():
         models.Worker.Kind,
         models.Errand.Kind,
         models.Errand.State,
+        models.Plan.Action,
         models.Plan.State,
         models.PlannedLetter.State,
         models.FailureGroup.Status,

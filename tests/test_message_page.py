@@ -8,6 +8,7 @@ from django.test import Client
 
 from django_eventbus import publish
 from django_eventbus.admin.excerpts import checked
+from django_eventbus.closing import discard
 from django_eventbus.models import DeadLetter, OutboxEvent
 from django_eventbus.redaction import HIDDEN, redacted
 from django_eventbus.redrive import redrive
@@ -172,7 +173,7 @@ def test_the_timeline_names_host_tier_and_error_of_an_attempt(admin_client, lett
 
 
 def test_the_timeline_tells_of_discarding(admin_client, letter):
-    letter.discard("a test order", "ada")
+    discard([letter.pk], reason="a test order", by="ada", using="default")
 
     assert titles(admin_client, letter)[-1] == "Discarded by ada"
 

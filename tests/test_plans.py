@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from datetime import timedelta
 
 import pytest
@@ -25,7 +26,10 @@ from django_eventbus.models import (
 from django_eventbus.plan_steps import step_plans
 from django_eventbus.plans import Pace, make_plan, progress
 from django_eventbus.redrive import give_up_waiting, redrive
+from django_eventbus.relay import Relay
 from django_eventbus.selections import Selection
+from django_eventbus.workers import Crew, RelayLoop
+from tests.helpers import eventually
 from tests.shop.models import Effect
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -157,6 +161,51 @@ def test_a_paused_plan_goes_on_when_it_is_resumed(bus, fault):
     assert again(plan).state == "done"
 
 
+def test_after_a_canary_that_failed_another_one_goes_first(bus, fault):
+    park(bus, 9)
+    plan = planned({"canary": 2})
+    bus.drain()
+    bus.relay()
+
+    plans.resume(plan.pk, by="bob", using="default")
+    bus.drain()
+    bus.relay()
+
+    assert counts(plan) == {"pending": 5, "failed": 4}
+    assert again(plan).state == "paused"
+
+
+def test_a_canary_that_a_person_paused_goes_on_where_it_was(bus, fault):
+    park(bus, 9)
+    fault.is_mended = True
+    plan = planned({"canary": 4, "in_flight": 2})
+    step_plans("default")
+    plans.pause(plan.pk, by="bob", using="default")
+    bus.drain()
+
+    plans.resume(plan.pk, by="bob", using="default")
+    step_plans("default")
+
+    assert (counts(plan), again(plan).state) == ({"healed": 2, "sent": 2, "pending": 5}, "canary")
+    bus.drain()
+    bus.relay()
+    assert counts(plan) == {"healed": 9}
+
+
+def test_what_was_under_way_when_it_paused_is_not_held_against_it_once_resumed(bus, fault):
+    park(bus, 24)
+    plan = planned({"in_flight": 24})
+    step_plans("default")
+    Plan.objects.get().pause_itself("It does harm.")
+
+    plans.resume(plan.pk, by="bob", using="default")
+    bus.drain()
+    bus.relay()
+
+    assert counts(plan) == {"failed": 24}
+    assert again(plan).state == "done"
+
+
 def test_a_plan_pauses_itself_when_too_many_fail_again(bus, fault):
     park(bus, 30)
 
@@ -245,6 +294,31 @@ def test_of_two_plans_over_the_same_dead_letters_each_moves_once(bus, fault):
     whys = PlannedLetter.objects.filter(plan=second).values_list("why", flat=True)
     assert set(whys) == {"it was re-driven by ada meanwhile"}
     assert set(DeadLetter.objects.values_list("round", flat=True)) == {1}
+
+
+def test_a_loop_that_is_quicker_than_the_steps_of_a_plan_does_not_fall_asleep(bus, settings):
+    settings.EVENTBUS = {**settings.EVENTBUS, "POLL_INTERVAL": "20s"}
+    rows = [DeadLetter(message_id=str(number), queue="q", body=b"{}") for number in range(250)]
+    DeadLetter.objects.bulk_create(rows)
+    pace = Pace(canary=0, rate=1_000_000, in_flight=1_000)
+    plan = make_plan(Selection(), by="ada", reason="mended", using="default", pace=pace)
+    plans.start(plan.pk, by="ada", using="default")
+    crew = Crew()
+    crew.add("relay", RelayLoop(Relay(bus.transport.publisher(), "default"), crew.stop).loop)
+    crew.add("watch", lambda: stop_when(crew, lambda: plans.progress(plan)["pending"] == 0))
+
+    began = time.monotonic()
+    crew.run()
+
+    assert plans.progress(plan)["sent"] == 250
+    assert time.monotonic() - began < 15
+
+
+def stop_when(crew, condition):
+    try:
+        eventually(condition, timeout=30)
+    finally:
+        crew.stop.set()
 
 
 def test_what_was_discarded_or_re_driven_meanwhile_is_skipped_and_says_why(bus, fault):
@@ -405,6 +479,15 @@ def test_the_audit_can_only_grow(bus, fault):
             forbidden()
     with pytest.raises(AppendOnly):
         AuditEntry.objects.update(by="nobody")
+
+
+def test_a_dry_run_of_a_few_of_many_looks_at_some_of_the_few(bus, fault, monkeypatch):
+    park(bus, 40)
+    monkeypatch.setattr("django_eventbus.dry_runs.ALL", 2)
+
+    forecast = dry_run(ALL, using="default", limit=3)
+
+    assert (forecast.count, forecast.looked_at) == (3, 3)
 
 
 def test_a_dry_run_says_what_would_happen_and_moves_nothing(bus, fault):

@@ -11,8 +11,10 @@ from django.core.management import CommandError, call_command
 from django_eventbus.conf import conf
 from django_eventbus.management.progress_bar import ProgressBar
 from django_eventbus.models import AuditEntry, DeadLetter, OutboxEvent, Plan
+from django_eventbus.plan_steps import step_plans
 from tests.end_to_end.oracle import FAST
 from tests.end_to_end.test_plans import dead_letters
+from tests.helpers import eventually
 from tests.shop.models import Effect
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -37,6 +39,23 @@ def test_a_dry_run_shows_what_would_move_and_moves_nothing():
         {"queue": queue, "subscription": "shop.count", "type": "count.up", "count": 3}
     ]
     assert not Plan.objects.exists()
+
+
+def test_a_dry_run_counts_no_more_than_the_limit_the_oldest_first():
+    oldest, *others = dead_letters(4)
+    DeadLetter.objects.filter(pk=oldest.pk).update(type="count.down")
+    DeadLetter.objects.filter(pk=others[-1].pk).update(parked_at=oldest.parked_at)
+
+    told = json.loads(run("redrive_events", "--dry-run", "--limit", "2", "--json"))
+    patched = run("redrive_events", "--dry-run", "--limit", "3", "--patch", '{"a": 1}')
+
+    assert (told["count"], told["looked_at"]) == (2, 2)
+    assert [(each["type"], each["count"]) for each in told["targets"]] == [
+        ("count.down", 1),
+        ("count.up", 1),
+    ]
+    assert patched.startswith("2 of count.up")
+    assert json.loads(run("redrive_events", "--dry-run", "--limit", "9", "--json"))["count"] == 4
 
 
 def test_a_dry_run_says_what_would_go_wrong():
@@ -85,6 +104,8 @@ def test_a_patch_makes_a_plan_that_edits():
         (["--patch", "[1]"], "write an object"),
         (["--patch", "{"], "this is not JSON"),
         (["--rate", "none"], "is not a number above 0"),
+        (["--canary", "-1"], "'-1' is not a whole number from 0 on"),
+        (["--fail-percent", "101"], "'101' is not a whole number from 0 to 100"),
         (["--database", "elsewhere"], "There is no database 'elsewhere'"),
     ],
 )
@@ -142,17 +163,95 @@ def test_waiting_ends_with_1_when_the_plan_pauses_itself(manage):
 def test_a_selection_is_discarded_from_a_terminal():
     dead_letters(3)
 
-    dry = run("discard_events", "type=count.up", "--dry-run")
+    dry = run("discard_events", "type=count.up", "--dry-run", "--limit", "2")
     said = run("discard_events", "type=count.up", "--limit", "2", "--reason", "old", "--yes")
 
-    assert dry.startswith("3 of count.up")
-    assert said == "Discarded 2.\n"
+    queue = conf.queue("counts")
+    assert dry == f"Would discard 2 of count.up, which failed in shop.count on {queue}.\n"
+    assert said == f"Plan {Plan.objects.get().pk} is done: 2 discarded.\n"
     assert DeadLetter.objects.filter(state="discarded", note="old").count() == 2
     assert AuditEntry.objects.get(verb="discarded").count == 2
 
 
+def test_a_discard_pauses_after_its_canary_and_is_steered_from_a_terminal():
+    dead_letters(3)
+
+    said = json.loads(run("discard_events", "--canary", "1", "--rate", "900", "--yes", "--json"))
+    number = str(said.pop("plan"))
+    shown = run("steer_plan", number)
+    resumed = json.loads(run("steer_plan", number, "resume", "--by", "grace", "--json"))
+    step_plans("default")
+
+    assert said == {
+        "action": "discard", "state": "paused", "pending": 2, "discarded": 1, "skipped": 0,
+    }  # fmt: skip
+    assert shown.startswith(
+        f"Plan {number} is paused: 2 pending, 1 discarded. The canary of 1 is done: look"
+    )
+    assert resumed["state"] == "running"
+    assert run("steer_plan", number) == f"Plan {number} is done: 3 discarded.\n"
+    assert AuditEntry.objects.get(verb="resume plan").by == "grace"
+
+
+def test_what_cannot_be_done_to_a_plan_is_said():
+    dead_letters(1)
+    run("discard_events", "--yes")
+
+    with pytest.raises(CommandError, match="There is no plan 987654321"):
+        run("steer_plan", "987654321", "pause")
+    with pytest.raises(CommandError, match="is done: one cannot pause it"):
+        run("steer_plan", str(Plan.objects.get().pk), "pause")
+
+
+def test_a_discard_that_is_interrupted_is_paused(manage):
+    dead_letters(50)
+
+    process = manage("discard_events", "--rate", "1", "--yes", is_measured=False)
+    eventually(lambda: DeadLetter.objects.filter(state="discarded").exists(), timeout=30)
+    process.interrupt()
+
+    assert process.wait() == 1
+    plan = Plan.objects.get()
+    assert f"steer_plan {plan.pk} resume goes on with it" in process.output
+    assert plan.state == "paused"
+
+
+def test_a_dry_run_of_a_discard_has_nothing_of_a_re_drive():
+    dead_letters(2)
+    DeadLetter.objects.update(subscription="", body=b"{")
+
+    said = run("discard_events", "--dry-run")
+    told = json.loads(run("discard_events", "--dry-run", "--json"))
+
+    queue = conf.queue("counts")
+    assert said == f"Would discard 2 of count.up, which reached no subscription on {queue}.\n"
+    assert sorted(told) == ["count", "filter", "staying", "targets"]
+
+
 def test_nothing_to_do_is_said():
     assert run("discard_events", "type=none") == "Nothing is meant by this.\n"
+
+
+def test_nothing_to_do_is_json_like_something():
+    outcomes = {"pending": 0, "skipped": 0}
+    redriven = dict.fromkeys(("sent", "healed", "failed", "unknown"), 0)
+    none = {"plan": None, "state": None, **outcomes}
+
+    assert json.loads(run("redrive_events", "--yes", "--json")) == {"plan": None, "count": 0}
+    waited = json.loads(run("redrive_events", "--yes", "--json", "--wait"))
+    assert waited == {**none, "action": "redrive", **redriven}
+    discarded = json.loads(run("discard_events", "--yes", "--json"))
+    assert discarded == {**none, "action": "discard", "discarded": 0}
+
+
+def test_one_is_asked_about_in_the_singular(monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    dead_letters(1)
+
+    with pytest.raises(CommandError, match=r"Re-drive 1 dead letter\?"):
+        run("redrive_events")
+    with pytest.raises(CommandError, match=r"Discard 1 dead letter\?"):
+        run("discard_events")
 
 
 def test_a_progress_bar_is_for_terminals_only():

@@ -100,7 +100,17 @@ def test_a_discard_and_a_plan_at_once_are_of_one_mind_about_each_dead_letter(ids
 
     assert DeadLetter.objects.filter(state="discarded", round=0).count() == closed
     assert_each_moved_once(LETTERS - closed)
-    assert whys() <= {"it was discarded meanwhile"}
+    assert whys(plan=plan) <= {"it was discarded meanwhile"}
+    assert whys(plan__action="discard") <= {"it was re-driven by ada meanwhile"}
+
+
+def test_of_two_discards_at_once_each_dead_letter_is_closed_by_one(ids):
+    closing = [partial(discard, ids, reason="x", by=name, using="default") for name in "ab"]
+
+    closed = at_once(*closing)
+
+    assert sum(closed) == LETTERS
+    assert DeadLetter.objects.filter(state="discarded").count() == LETTERS
 
 
 def test_of_two_people_who_start_a_plan_at_once_one_is_refused(ids):

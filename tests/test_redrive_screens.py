@@ -463,6 +463,16 @@ def test_a_user_without_the_right_sees_why_and_gets_403_from_a_hand_made_post(le
     assert not Plan.objects.exists()
 
 
+def test_who_may_re_drive_but_not_see_plans_is_led_back_to_the_list(letters):
+    client = user_with("view_deadletter", "redrive_deadletter")
+
+    followed = client.post(DRY_RUN, {"selection": "type=order.placed", **PACE}, follow=True)
+
+    plan = Plan.objects.get()
+    assert followed.request["PATH_INFO"] == LIST
+    assert f"Plan {plan.pk} is started; the workers carry it out." in text(followed)
+
+
 def test_the_right_to_redrive_alone_does_not_show_dead_letters(letters):
     client = user_with("redrive_deadletter")
 

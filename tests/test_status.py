@@ -51,7 +51,7 @@ CALM_QUEUE = QueueFigures(
 RELAY = WorkerFigures(
     id="1", kind="relay", host="a", pid=1, version="", started_at=NOW, seen_at=NOW
 )
-PLAN = PlanFigures(id=1, state="running", by="ada", note="", total=9, settled=3)
+PLAN = PlanFigures(id=1, action="redrive", state="running", by="ada", note="", total=9, settled=3)
 CALM = Status(
     at=NOW,
     outbox=CALM_OUTBOX,

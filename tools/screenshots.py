@@ -92,7 +92,8 @@ def paths() -> dict[str, str]:
     letter = letters.filter(error_type__endswith="PaymentTimeout", state="open").first()
     address = letters.filter(error_type="KeyError", state="open").first()
     group = FailureGroup.objects.get(pk=letter.fingerprint)
-    running, paused = (Plan.objects.get(state=state) for state in ("running", "paused"))
+    redrives = Plan.objects.filter(action="redrive")
+    running, paused = (redrives.get(state=state) for state in ("running", "paused"))
     queue = Queue.objects.get(name__endswith="billing")
     return {
         "dashboard": f"{base}/",

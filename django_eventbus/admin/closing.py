@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,28 +10,41 @@ from django import forms
 from django.contrib import messages
 from django.contrib.admin import ModelAdmin
 from django.core.exceptions import PermissionDenied
-from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.functional import Promise
+from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from django_eventbus.admin.dry_run import asked_selection, database_of
+from django_eventbus.admin.dry_run import asked_selection, database_of, named_states
 from django_eventbus.admin.filters import in_words
 from django_eventbus.admin.pages import page, require_view, url_of
-from django_eventbus.closing import discard_selected, ignore_selected, restore_selected
+from django_eventbus.admin.plans import name_of
+from django_eventbus.closing import (
+    begin_to_carry_out,
+    closing_pace,
+    ignore_selected,
+    start_closing,
+)
 from django_eventbus.conf import conf
-from django_eventbus.matching import capped_count, freeze, letters_of
-from django_eventbus.models import DeadLetter
+from django_eventbus.dry_runs import staying_of, targets_of
+from django_eventbus.exceptions import BadPlan
+from django_eventbus.matching import freeze, letters_of
+from django_eventbus.models import DeadLetter, Plan
 from django_eventbus.models.dead_letter import DeadLetterQuerySet
 from django_eventbus.permissions import why_not
+from django_eventbus.plan_actions import ACTIONS
+from django_eventbus.plans import progress
 from django_eventbus.selections import Selection
 
-#: Dead letters that one request moves: more would outlast a web server's limit.
+#: Dead letters that are ignored at once: more would outlast a web server's limit.
 MOST_AT_ONCE = 10_000
-GROUPS_LIMIT = 50
+#: Seconds that a request works on a plan before it leaves the rest to the workers.
+PATIENCE = 5.0
+TARGETS_LIMIT = 50
 
 
 def _reason(*, is_needed: bool) -> forms.CharField:
@@ -76,7 +88,7 @@ class IgnoreForm(forms.Form):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectionVerb:
-    """Something that is done to a selection at once."""
+    """Something that is done to a selection."""
 
     name: str
     title: str | Promise
@@ -85,20 +97,8 @@ class SelectionVerb:
     form: type[forms.Form]
     #: The states in which it can be done to a dead letter.
     states: tuple[str, ...]
-    do: Callable[[Selection, dict[str, Any], str, str], int]
-
-
-def _discard(selection: Selection, answers: dict[str, Any], by: str, using: str) -> int:
-    return discard_selected(selection, by=by, reason=answers["reason"], using=using)
-
-
-def _restore(selection: Selection, answers: dict[str, Any], by: str, using: str) -> int:
-    return restore_selected(selection, by=by, reason=answers["reason"], using=using)
-
-
-def _ignore(selection: Selection, answers: dict[str, Any], by: str, using: str) -> int:
-    until, reason = answers["until"], answers["reason"]
-    return ignore_selected(selection, until, by=by, reason=reason, using=using)
+    #: The action of the plan that does it; None: it is done at once.
+    action: Plan.Action | None = None
 
 
 DISCARD = SelectionVerb(
@@ -108,7 +108,7 @@ DISCARD = SelectionVerb(
     button=gettext_lazy("Discard"),
     form=DiscardForm,
     states=DeadLetter.REDRIVABLE,
-    do=_discard,
+    action=Plan.Action.DISCARD,
 )
 RESTORE = SelectionVerb(
     name="restore",
@@ -117,7 +117,7 @@ RESTORE = SelectionVerb(
     button=gettext_lazy("Restore"),
     form=RestoreForm,
     states=(DeadLetter.State.DISCARDED,),
-    do=_restore,
+    action=Plan.Action.RESTORE,
 )
 IGNORE = SelectionVerb(
     name="ignore",
@@ -126,7 +126,6 @@ IGNORE = SelectionVerb(
     button=gettext_lazy("Ignore"),
     form=IgnoreForm,
     states=DeadLetter.WAITING,
-    do=_ignore,
 )
 
 
@@ -138,27 +137,65 @@ def verb_view(verb: SelectionVerb, screen: ModelAdmin[Any], request: HttpRequest
     chosen = letters_of(selection, using).filter(state__in=verb.states)
     refusal = _refusal(request.user, chosen)
     form = verb.form(request.POST if request.method == "POST" else None)
-    count = capped_count(chosen, MOST_AT_ONCE)
+    targets = targets_of(chosen)
+    count = sum(target.count for target in targets)
+    is_too_much = verb.action is None and count > MOST_AT_ONCE
     if request.method == "POST":
         if refusal:
             raise PermissionDenied(refusal)
-        if form.is_valid() and count <= MOST_AT_ONCE:
-            done = verb.do(selection, form.cleaned_data, request.user.get_username(), using)
-            return _done(screen, request, selection, done)
+        if form.is_valid() and count and not is_too_much:
+            return _done(verb, screen, request, selection, form.cleaned_data)
     context = {
         "verb": verb,
         "form": form,
-        "count": min(count, MOST_AT_ONCE),
-        "is_too_much": count > MOST_AT_ONCE,
-        # Of more than can be done at once they would be counted in vain, one by one.
-        "groups": _groups(chosen) if count <= MOST_AT_ONCE else [],
-        "staying": _staying(letters_of(selection, using), verb.states),
+        "count": count,
+        "is_too_much": is_too_much,
+        "targets": targets[:TARGETS_LIMIT],
+        "staying": named_states(staying_of(letters_of(selection, using), verb.states)),
         "why_not": refusal,
         "words": in_words(selection),
         "selection": selection.query(),
         "back": url_of(screen, "list", query=selection.query()),
     }
     return page(screen, request, "closing", str(verb.title), **context)
+
+
+def _done(
+    verb: SelectionVerb,
+    screen: ModelAdmin[Any],
+    request: HttpRequest,
+    selection: Selection,
+    answers: dict[str, Any],
+) -> HttpResponse:
+    by, using = request.user.get_username(), database_of(screen, request)
+    if verb.action is None:
+        until, reason = answers["until"], answers["reason"]
+        done = ignore_selected(selection, until, by=by, reason=reason, using=using)
+        _tell(screen, request, done)
+        return redirect(_back(screen, selection))
+    pace = closing_pace()
+    try:
+        plan = start_closing(
+            verb.action, selection, by=by, reason=answers["reason"], using=using, pace=pace
+        )
+    except BadPlan as error:
+        screen.message_user(request, str(error), messages.WARNING)
+        return redirect(_back(screen, selection))
+    begin_to_carry_out(plan, PATIENCE)
+    if plan.ended_at is None:
+        screen.message_user(request, _("The workers carry the rest of it out."), messages.INFO)
+        if request.user.has_perm("eventbus.view_plan"):
+            return redirect(reverse("admin:eventbus_plan_change", args=[plan.pk]))
+        return redirect(_back(screen, selection))
+    _tell(screen, request, progress(plan)[ACTIONS[plan.action].done], plan)
+    return redirect(_back(screen, selection))
+
+
+def _back(screen: ModelAdmin[Any], selection: Selection) -> str:
+    ids = [key for term in selection.terms if term.name == "id" for key in term.value]
+    if len(ids) == 1:
+        return url_of(screen, "change", ids[0])
+    return url_of(screen, "list", query=selection.query())
 
 
 def _refusal(user: Any, letters: DeadLetterQuerySet) -> str:
@@ -169,25 +206,11 @@ def _refusal(user: Any, letters: DeadLetterQuerySet) -> str:
     return next(filter(None, (why_not(user, "discard", queue) for queue in queues)), "")
 
 
-def _groups(letters: DeadLetterQuerySet) -> list[tuple[str, str, str, int]]:
-    columns = ("subscription", "error_type", "queue")
-    counts = letters.order_by().values_list(*columns).annotate(count=Count("pk"))
-    return list(counts.order_by("-count", *columns)[:GROUPS_LIMIT])
-
-
-def _staying(letters: DeadLetterQuerySet, states: tuple[str, ...]) -> list[tuple[str, int]]:
-    names = dict(DeadLetter.State.choices)
-    others = letters.exclude(state__in=states).order_by("state")
-    counts = others.values_list("state").annotate(Count("pk"))
-    return [(str(names.get(state, state)), count) for state, count in counts]
-
-
-def _done(
-    screen: ModelAdmin[Any], request: HttpRequest, selection: Selection, done: int
-) -> HttpResponse:
+def _tell(
+    screen: ModelAdmin[Any], request: HttpRequest, done: int, plan: Plan | None = None
+) -> None:
     words = ngettext("%d dead letter was changed.", "%d dead letters were changed.", done) % done
+    if plan and request.user.has_perm("eventbus.view_plan"):
+        url, name = reverse("admin:eventbus_plan_change", args=[plan.pk]), name_of(plan)
+        words = format_html('{} <a href="{}">{}</a>', words, url, name)
     screen.message_user(request, words, messages.SUCCESS if done else messages.WARNING)
-    ids = [key for term in selection.terms if term.name == "id" for key in term.value]
-    if len(ids) == 1:
-        return redirect(url_of(screen, "change", ids[0]))
-    return redirect(url_of(screen, "list", query=selection.query()))

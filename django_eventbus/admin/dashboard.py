@@ -80,6 +80,7 @@ def dashboard_of(request: HttpRequest) -> dict[str, Any]:
             Figure(
                 row=each,
                 url=url(request, "plan_change", each.id),
+                kind=Plan.Action(each.action).label,
                 state=str(Plan.State(each.state).label),
             )
             for each in status.plans

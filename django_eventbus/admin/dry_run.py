@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
+from django.contrib import messages
 from django.contrib.admin import ModelAdmin
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.http import HttpRequest, HttpResponse, QueryDict
@@ -89,8 +90,16 @@ def dry_run_view(screen: ModelAdmin[Any], request: HttpRequest) -> HttpResponse:
             raise PermissionDenied(refusal)
         is_valid = form.is_valid() and change.is_valid()
         if is_valid and (plan := _made(request, forecast.selection, form, patch, using=using)):
-            return redirect(reverse("admin:eventbus_plan_change", args=[plan.pk]))
+            return _followed(screen, request, plan)
     return _shown(screen, request, forecast, (form, change), refusal)
+
+
+def _followed(screen: ModelAdmin[Any], request: HttpRequest, plan: Plan) -> HttpResponse:
+    if request.user.has_perm("eventbus.view_plan"):
+        return redirect(reverse("admin:eventbus_plan_change", args=[plan.pk]))
+    words = _("Plan %(id)d is started; the workers carry it out.") % {"id": plan.pk}
+    screen.message_user(request, words, messages.SUCCESS)
+    return redirect(url_of(screen, "list", query=plan.filter))
 
 
 def _forecast(selection: Selection, patch: Any, using: str) -> Forecast:
@@ -145,7 +154,6 @@ def _shown(
     refusal: str,
 ) -> HttpResponse:
     form, change = forms
-    names = dict(DeadLetter.State.choices)
     context = {
         "forecast": forecast,
         "form": form,
@@ -155,7 +163,7 @@ def _shown(
         "why_not_edit": why_not(request.user, "edit"),
         "selection": forecast.selection.query(),
         "words": in_words(forecast.selection),
-        "staying": [(names.get(state, state), n) for state, n in forecast.staying.items()],
+        "staying": named_states(forecast.staying),
         "concerns": concerns_of(forecast),
         "problems": [(url_of(screen, "change", key), why) for key, why in forecast.problems],
         "back": url_of(screen, "list", query=forecast.selection.query()),
@@ -176,3 +184,9 @@ def concerns_of(forecast: Forecast) -> list[tuple[str, int, bool]]:
     )
     scaled = [(words, forecast.scaled(count), forecast.is_sampled) for words, count in sampled]
     return [*((words, count, False) for words, count in exact), *scaled]
+
+
+def named_states(counts: dict[str, int]) -> list[tuple[str, int]]:
+    """Return *counts* by state with what each state is called."""
+    names = dict(DeadLetter.State.choices)
+    return [(str(names.get(state, state)), count) for state, count in counts.items()]

@@ -15,8 +15,9 @@ from django_eventbus.sentences import translated
 #: The width of the bar, in the units of its drawing.
 WIDTH = 1000
 OUTCOMES_LIMIT = 50
-_ORDER = ("healed", "failed", "unknown", "skipped", "sent", "pending")
-_SETTLED = ("healed", "failed", "unknown", "skipped")
+_ORDER = (
+    "healed", "discarded", "restored", "failed", "unknown", "skipped", "sent", "pending",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,9 @@ def progress_of(plan: Plan) -> Progress:
     return Progress(
         parts=_parts(counts),
         total=sum(counts.values()),
-        settled=sum(counts[state] for state in _SETTLED),
+        settled=sum(
+            number for state, number in counts.items() if state not in PlannedLetter.UNSETTLED
+        ),
         words=in_words(Selection.from_query(plan.filter)),
     )
 
@@ -58,7 +61,7 @@ def progress_of(plan: Plan) -> Progress:
 def _parts(counts: dict[str, int]) -> list[Part]:
     names = dict(PlannedLetter.State.choices)
     total, x, parts = max(1, sum(counts.values())), 0.0, []
-    for state in _ORDER:
+    for state in filter(counts.__contains__, _ORDER):
         width = round(counts[state] / total * WIDTH, 2)
         part = Part(state=state, name=str(names[state]), count=counts[state], x=x, width=width)
         parts.append(part)

@@ -1,8 +1,7 @@
-"""Re-drive plans: what is under way, how far it is, and the verbs that steer it."""
+"""Plans: what is under way, how far it is, and the verbs that steer it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from django.contrib import admin, messages
@@ -18,12 +17,16 @@ from django.utils.translation import gettext_lazy
 from django_eventbus import plans
 from django_eventbus.admin.json_fields import written
 from django_eventbus.admin.pages import View, page, page_urls, require_view, url_of
-from django_eventbus.admin.plan_progress import Progress, outcomes_of, progress_of
+from django_eventbus.admin.plan_progress import (
+    Progress,
+    outcomes_of,
+    progress_of,
+)
 from django_eventbus.admin.read_only import ReadOnlyAdmin, ago
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import BadPlan
 from django_eventbus.models import Plan, PlannedLetter
-from django_eventbus.permissions import why_not
+from django_eventbus.permissions import Verb, why_not
 from django_eventbus.sentences import translated
 
 State = Plan.State
@@ -34,12 +37,6 @@ VERBS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "resume": (gettext_lazy("Resume"), (State.PAUSED,)),
     "cancel": (gettext_lazy("Cancel"), (State.PLANNED, *Plan.STARTED, State.PAUSED)),
 }
-_DO: dict[str, Callable[..., Plan]] = {
-    "start": plans.start,
-    "pause": plans.pause,
-    "resume": plans.resume,
-    "cancel": plans.cancel,
-}
 
 
 @admin.register(Plan)
@@ -47,8 +44,8 @@ class PlanAdmin(ReadOnlyAdmin):
     """Plans, the newest first; each on a page that follows it."""
 
     ordering = ("-id",)
-    list_display = ("name", "state", "created_by", "created", "why", "remark")
-    list_filter = ("state",)
+    list_display = ("name", "action", "state", "created_by", "created", "why", "remark")
+    list_filter = ("action", "state")
 
     def get_urls(self) -> list[URLPattern]:
         own: dict[str, tuple[str, View]] = {
@@ -64,11 +61,11 @@ class PlanAdmin(ReadOnlyAdmin):
         plan = found(self, request, unquote(object_id))
         patch = written(plan.patch) if plan.patch is not None else ""
         context = {"plan": plan, "patch": patch, **parts_of(self, request, plan)}
-        return page(self, request, "plan", _("Re-drive plan %(id)d") % {"id": plan.pk}, **context)
+        return page(self, request, "plan", title_of(plan), **context)
 
     @admin.display(description=gettext_lazy("plan"), ordering="id")
     def name(self, plan: Plan) -> str:
-        return _("Plan %(id)d") % {"id": plan.pk}
+        return name_of(plan)
 
     @admin.display(description=gettext_lazy("created"), ordering="created_at")
     def created(self, plan: Plan) -> str:
@@ -81,6 +78,16 @@ class PlanAdmin(ReadOnlyAdmin):
     @admin.display(description=gettext_lazy("note"))
     def remark(self, plan: Plan) -> str:
         return translated(plan.note)
+
+
+def name_of(plan: Plan) -> str:
+    """Return what a link to *plan* is called."""
+    return _("Plan %(id)d") % {"id": plan.pk}
+
+
+def title_of(plan: Plan) -> str:
+    """Return what the page of *plan* is called."""
+    return _("Plan %(id)d: %(action)s") % {"id": plan.pk, "action": plan.get_action_display()}
 
 
 def found(screen: PlanAdmin, request: HttpRequest, plan_id: Any) -> Plan:
@@ -131,12 +138,12 @@ def verb_view(screen: PlanAdmin, request: HttpRequest, plan_id: int, verb: str) 
     if request.method != "POST":
         return HttpResponseNotAllowed(["POST"])
     require_view(screen, request)
-    if verb not in _DO:
+    if verb not in plans.VERBS:
         raise Http404(_("There is no such verb."))
     if refusal := _refusal(request.user, found(screen, request, plan_id)):
         raise PermissionDenied(refusal)
     try:
-        _DO[verb](plan_id, by=request.user.get_username(), using=_database(screen, request))
+        plans.VERBS[verb](plan_id, by=request.user.get_username(), using=_database(screen, request))
     except BadPlan as error:
         screen.message_user(request, str(error), messages.WARNING)
     return redirect(url_of(screen, "change", plan_id))
@@ -144,12 +151,13 @@ def verb_view(screen: PlanAdmin, request: HttpRequest, plan_id: int, verb: str) 
 
 def _refusal(user: Any, plan: Plan) -> str:
     """Say why *user* may not steer *plan*, or return ""."""
-    reason = why_not(user, "redrive")
+    verb: Verb = "redrive" if plan.is_redrive else "discard"
+    reason = why_not(user, verb)
     if reason or not conf.permission:
         return reason
     rows = PlannedLetter.objects.using(plan._state.db).filter(plan=plan).order_by()
     queues = rows.exclude(dead_letter__queue=None).values_list("dead_letter__queue", flat=True)
-    reasons = (why_not(user, "redrive", queue) for queue in queues.distinct())
+    reasons = (why_not(user, verb, queue) for queue in queues.distinct())
     return next(filter(None, reasons), "")
 
 

@@ -34,7 +34,7 @@ def relay_ready(using: str, within: float) -> int:
     with _outage_told():
         relay = Relay(_transport().publisher(), using)
         try:
-            while count := relay.relay_once():
+            while (count := relay.relay_once()) or relay.plans.moved:
                 relayed += count
                 if time.monotonic() > deadline:
                     break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import getpass
 import json
 import sys
@@ -17,6 +18,8 @@ from django_eventbus.management.worker_command import (
     refuse_missing_tables,
 )
 from django_eventbus.selections import FILTERS, Selection
+
+_NOTHING = "Nothing is meant by this."
 
 
 class SelectionCommand(BaseCommand):
@@ -68,8 +71,13 @@ class SelectionCommand(BaseCommand):
             self.stdout.write(line)
 
 
-def as_json(forecast: Forecast) -> dict[str, Any]:
-    """Return what a dry run found as JSON."""
+def dead_letters(count: int) -> str:
+    """Return the number with its noun."""
+    return f"{count:,} dead letter{'' if count == 1 else 's'}"
+
+
+def discard_as_json(forecast: Forecast) -> dict[str, Any]:
+    """Return which a dry run of a discard found, as JSON."""
     return {
         "filter": forecast.selection.query(),
         "count": forecast.count,
@@ -79,13 +87,31 @@ def as_json(forecast: Forecast) -> dict[str, Any]:
             for each in forecast.targets
         ],
         "staying": forecast.staying,
+    }  # fmt: skip
+
+
+def discard_as_lines(forecast: Forecast) -> list[str]:
+    """Return which a dry run of a discard found, as sentences."""
+    lines = [
+        f"Would discard {each.count:,} of {each.type}, which "
+        f"{f'failed in {each.subscription}' if each.subscription else 'reached no subscription'} "
+        f"on {each.queue}."
+        for each in forecast.targets
+    ]
+    return [*lines, *_staying(forecast)] or [_NOTHING]
+
+
+def as_json(forecast: Forecast) -> dict[str, Any]:
+    """Return what a dry run found as JSON."""
+    return {
+        **discard_as_json(forecast),
         "without_subscription": forecast.without_subscription,
         "without_queue": forecast.without_queue,
         "looked_at": forecast.looked_at,
         "already_handled": forecast.already_handled,
         "forgotten": forecast.forgotten,
         "invalid": forecast.invalid,
-    }  # fmt: skip
+    }
 
 
 def as_lines(forecast: Forecast) -> list[str]:
@@ -109,5 +135,33 @@ def as_lines(forecast: Forecast) -> list[str]:
         ),
     }
     lines += [line for line, count in counts.items() if count]
-    lines += [f"{count:,} are {state} and stay." for state, count in forecast.staying.items()]
-    return lines or ["Nothing is meant by this."]
+    return [*lines, *_staying(forecast)] or [_NOTHING]
+
+
+def _staying(forecast: Forecast) -> list[str]:
+    return [f"{count:,} are {state} and stay." for state, count in forecast.staying.items()]
+
+
+def whole(text: str) -> int:
+    """Accept a whole number from 0 on."""
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
+    return int(text)
+
+
+def percent(text: str) -> int:
+    """Accept a whole number from 0 to 100."""
+    if not text.isdigit() or int(text) > 100:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to 100")
+    return int(text)
+
+
+def above_zero(text: str) -> float:
+    """Accept a number above 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return number

@@ -300,11 +300,12 @@ class Migration(migrations.Migration):
             name='Plan',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('action', models.CharField(choices=[('redrive', 're-drive'), ('discard', 'discard'), ('restore', 'restore')], default='redrive', max_length=10, verbose_name='action')),
                 ('state', models.CharField(choices=[('planned', 'planned'), ('canary', 'canary'), ('running', 'running'), ('paused', 'paused'), ('done', 'done'), ('cancelled', 'cancelled')], default='planned', max_length=10, verbose_name='state')),
                 ('filter', models.TextField(blank=True, verbose_name='filter')),
                 ('reason', models.TextField(blank=True, verbose_name='reason')),
                 ('canary', models.PositiveIntegerField(default=0, verbose_name='canary')),
-                ('rate', models.FloatField(verbose_name='rate')),
+                ('rate', models.FloatField(blank=True, null=True, verbose_name='rate')),
                 ('in_flight', models.PositiveIntegerField(verbose_name='in flight')),
                 ('fail_percent', models.PositiveSmallIntegerField(verbose_name='fail percent')),
                 ('tries', models.PositiveIntegerField(default=1, verbose_name='tries')),
@@ -366,7 +367,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('round', models.PositiveIntegerField()),
-                ('state', models.CharField(choices=[('pending', 'pending'), ('sent', 'sent'), ('healed', 'healed'), ('failed', 'failed again'), ('skipped', 'skipped'), ('unknown', 'unanswered')], default='pending', max_length=10)),
+                ('state', models.CharField(choices=[('pending', 'pending'), ('sent', 'sent'), ('healed', 'healed'), ('failed', 'failed again'), ('skipped', 'skipped'), ('unknown', 'unanswered'), ('discarded', 'discarded'), ('restored', 'restored')], default='pending', max_length=10)),
                 ('why', models.CharField(blank=True, max_length=255)),
                 ('sent_as', models.CharField(blank=True, max_length=255)),
                 ('sent_at', models.DateTimeField(blank=True, null=True)),

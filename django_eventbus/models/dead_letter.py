@@ -162,8 +162,3 @@ class DeadLetter(CarriedMessage):
         self.state, self.round = self.State.REDRIVING, self.round + 1
         self.redriven_at, self.redriven_by = at, storable(by, 255)
         self.note, self.replaced_by = "", replaced_by
-
-    def discard(self, reason: str, by: str) -> None:
-        self.state, self.closed_at = self.State.DISCARDED, timezone.now()
-        self.closed_by, self.note = storable(by, 255), storable(reason, 2000)
-        self.save(using=self._state.db, update_fields=["state", "closed_at", "closed_by", "note"])

@@ -1,4 +1,4 @@
-"""Re-drive plans: a frozen selection of dead letters on its way back."""
+"""Plans: a frozen selection of dead letters, and what is being done about it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from django.db import models
 from django.utils import timezone
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_eventbus.messages import storable
@@ -20,7 +21,12 @@ class PlanQuerySet(models.QuerySet["Plan"]):
 
 
 class Plan(models.Model):
-    """What is to be re-driven, how fast, and by whose word. Its counts are queried."""
+    """What is to be done to which dead letters, how fast, by whose word. Its counts are queried."""
+
+    class Action(models.TextChoices):
+        REDRIVE = "redrive", _("re-drive")
+        DISCARD = "discard", _("discard")
+        RESTORE = "restore", _("restore")
 
     class State(models.TextChoices):
         PLANNED = "planned", _("planned")
@@ -32,6 +38,9 @@ class Plan(models.Model):
 
     STARTED = (State.CANARY, State.RUNNING)
 
+    action = models.CharField(
+        _("action"), max_length=10, choices=Action.choices, default=Action.REDRIVE
+    )
     state = models.CharField(
         _("state"), max_length=10, choices=State.choices, default=State.PLANNED
     )
@@ -40,8 +49,8 @@ class Plan(models.Model):
     reason = models.TextField(_("reason"), blank=True)
     #: How many go first, and are waited for.
     canary = models.PositiveIntegerField(_("canary"), default=0)
-    #: Dead letters per second.
-    rate = models.FloatField(_("rate"))
+    #: Dead letters per second; None: as fast as it goes.
+    rate = models.FloatField(_("rate"), null=True, blank=True)
     #: How many may be without an outcome at a time.
     in_flight = models.PositiveIntegerField(_("in flight"))
     #: More failures than this, in per cent of the latest outcomes, pause the plan.
@@ -53,7 +62,7 @@ class Plan(models.Model):
     created_at = models.DateTimeField(_("created at"), default=timezone.now)
     created_by = models.CharField(_("created by"), max_length=255, blank=True)
     started_at = models.DateTimeField(_("started at"), null=True, blank=True)
-    #: Failures before this do not pause it again.
+    #: What was sent before this does not pause it again; None: it has paused itself.
     resumed_at = models.DateTimeField(_("resumed at"), null=True, blank=True)
     #: Up to when the rate has been used.
     paced_at = models.DateTimeField(_("paced at"), null=True, blank=True)
@@ -76,7 +85,12 @@ class Plan(models.Model):
         )
 
     def __str__(self) -> str:
-        return f"plan {self.pk}: {self.state}"
+        words = {"id": self.pk, "state": self.get_state_display()}
+        return gettext("plan %(id)s: %(state)s") % words
+
+    @property
+    def is_redrive(self) -> bool:
+        return self.action == self.Action.REDRIVE
 
     @property
     def is_started(self) -> bool:
@@ -97,9 +111,13 @@ class Plan(models.Model):
     def pause(self, why: str) -> None:
         self._change(state=self.State.PAUSED, note=storable(why, 2000))
 
+    def pause_itself(self, why: str) -> None:
+        """Pause for a person to mend something: what comes after is judged anew."""
+        self._change(state=self.State.PAUSED, note=storable(why, 2000), resumed_at=None)
+
     def resume(self, state: str) -> None:
         now = timezone.now()
-        self._change(state=state, resumed_at=now, paced_at=now, note="")
+        self._change(state=state, resumed_at=self.resumed_at or now, paced_at=now, note="")
 
     def cancel(self, why: str) -> None:
         self._change(state=self.State.CANCELLED, note=storable(why, 2000))

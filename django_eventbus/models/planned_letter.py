@@ -10,7 +10,7 @@ from django_eventbus.models.plan import Plan
 
 
 class PlannedLetter(models.Model):
-    """A dead letter as it was when the plan was made, and what has come of its re-drive."""
+    """A dead letter as it was when the plan was made, and what has come of it."""
 
     class State(models.TextChoices):
         PENDING = "pending", _("pending")
@@ -20,13 +20,18 @@ class PlannedLetter(models.Model):
         SKIPPED = "skipped", _("skipped")
         #: Sent, and nothing was heard of it in time.
         UNKNOWN = "unknown", _("unanswered")
+        DISCARDED = "discarded", _("discarded")
+        RESTORED = "restored", _("restored")
+
+    #: Something is still to be done, or to be known.
+    UNSETTLED = (State.PENDING, State.SENT)
 
     plan = models.ForeignKey(Plan, models.CASCADE, related_name="planned")
     # Without a constraint: a dead letter that is healed may be pruned before its plan.
     dead_letter = models.ForeignKey(
         DeadLetter, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="planned"
     )
-    #: The round in which the dead letter was seen; in another it is not sent.
+    #: The round in which the dead letter was seen; in another it is left alone.
     round = models.PositiveIntegerField()
     state = models.CharField(max_length=10, choices=State.choices, default=State.PENDING)
     #: Why it was skipped, or what it failed with.

@@ -22,6 +22,7 @@ from django_eventbus.selections import Selection
 from tests.end_to_end.oracle import FAST
 from tests.end_to_end.private import PrivateProject
 from tests.helpers import eventually
+from tests.kill_points import ARMED, CRASH_AT, CRASHED
 from tests.shop.models import Effect
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -122,37 +123,65 @@ def test_a_kill_while_a_plan_is_made_leaves_nothing_of_it(manage):
     assert PlannedLetter.objects.count() == 2
 
 
-SCRIPT = """
+CLOSING = ["plan_steps.sent", "plan_steps.written", "plan_steps.committed"]
+
+
+@pytest.mark.parametrize("point", ["plans.frozen", *CLOSING])
+def test_a_discard_killed_at_any_point_is_not_begun_or_goes_on_with_the_workers(manage, point):
+    dead_letters(LETTERS)
+
+    discard = ("discard_events", "--reason", "obsolete", "--yes")
+    assert manage(*discard, kill_at=f"eventbus.{point}", env=FAST).wait() == KILLED
+    if not Plan.objects.exists():
+        assert not AuditEntry.objects.exists()
+        assert manage(*discard, env=FAST).wait() == 0
+    worker(manage)
+    eventually(is_done, timeout=40)
+
+    assert Counter(PlannedLetter.objects.values_list("state", flat=True)) == {"discarded": LETTERS}
+    assert set(DeadLetter.objects.values_list("state", "note")) == {("discarded", "obsolete")}
+    assert AuditEntry.objects.get(verb="discarded").count == LETTERS
+
+
+#: From the plan's step over the relay to the handler, each is a moment for the server to die.
+CRASHES = [
+    *STEPS,
+    "eventbus.relay.claimed",
+    "eventbus.relay.confirmed",
+    "eventbus.relay.marked",
+    "eventbus.relay.committed",
+    "eventbus.inbox.called",
+    "eventbus.inbox.committed",
+    "eventbus.plan_steps.written",
+]
+SCRIPT = f"""
 from django_eventbus import plans
 from django_eventbus.selections import Selection
 from tests.end_to_end.test_plans import dead_letters
-dead_letters(150)
-pace = plans.Pace(canary=5, rate=60, in_flight=20, fail_percent=20, tries=1)
+dead_letters({LETTERS * 10})
+pace = plans.Pace(canary=5, rate=60, in_flight=10, fail_percent=20, tries=1)
 plan = plans.make_plan(Selection(), by="ada", reason="mended", using="default", pace=pace)
 plans.start(plan.pk, by="ada", using="default")
 """
 
 
 @pytest.mark.postgres
-def test_a_plan_goes_on_when_postgresql_crashes_under_it(manage, private_postgres):
+def test_a_plan_goes_on_when_postgresql_crashes_at_any_of_its_points(manage, private_postgres):
     project = PrivateProject(manage, private_postgres)
     made = project.start("shell", "-c", SCRIPT)
     assert made.wait() == 0, made.output
-    running = project.start("consume_events", "--with-relay")
 
-    def count(condition):
-        with psycopg.connect(private_postgres.url) as session:
-            sql = f"SELECT count(*) FROM eventbus_plannedletter WHERE {condition}"
-            return session.execute(sql).fetchone()[0]
-
-    for _ in range(2):
-        before = count("sent_at IS NOT NULL")
-        eventually(lambda before=before: count("sent_at IS NOT NULL") > before + 10, timeout=30)
-        private_postgres.stop(mode="immediate")
-        running.wait_for("Outage")
+    crashes = {CRASH_AT: " ".join(CRASHES), CRASHED: str(private_postgres.directory)}
+    running = project.start("consume_events", "--with-relay", **crashes)
+    for _ in CRASHES:
+        (private_postgres.directory / ARMED).touch()
+        private_postgres.await_death(timeout=30, message=lambda: running.output)
         private_postgres.start()
-    eventually(lambda: count("state = 'healed'") == 150, timeout=60)
+    eventually(
+        lambda: project.count("eventbus_plannedletter WHERE state = 'healed'") == 60, timeout=60
+    )
 
+    assert running.output.count("Crashing the database at") == len(CRASHES)
     with psycopg.connect(private_postgres.url) as session:
         sent = session.execute(
             "SELECT count(*), count(DISTINCT message_id) FROM eventbus_outboxevent"
@@ -160,8 +189,8 @@ def test_a_plan_goes_on_when_postgresql_crashes_under_it(manage, private_postgre
         letters = session.execute(
             "SELECT DISTINCT state, round FROM eventbus_deadletter"
         ).fetchall()
-    assert sent == (150, 150)
+    assert sent == (60, 60)
     assert letters == [("healed", 1)]
-    assert len(set(project.effects())) == len(project.effects()) == 150
+    assert len(set(project.effects())) == len(project.effects()) == 60
     running.terminate()
     assert running.wait() == 0

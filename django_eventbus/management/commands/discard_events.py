@@ -1,36 +1,70 @@
-"""Discard dead letters."""
+"""Discard dead letters by a plan."""
 
 from __future__ import annotations
 
 import sys
 from typing import Any
 
-from django_eventbus.closing import discard_selected
+from django.core.management.base import CommandError, CommandParser
+
+from django_eventbus import plans
+from django_eventbus.closing import carry_out, closing_pace, start_closing
 from django_eventbus.dry_runs import dry_run
+from django_eventbus.management.plan_words import no_plan_as_json, plan_as_json, plan_in_words
 from django_eventbus.management.progress_bar import ProgressBar
-from django_eventbus.management.selection_command import SelectionCommand, as_json, as_lines
+from django_eventbus.management.selection_command import (
+    SelectionCommand,
+    above_zero,
+    dead_letters,
+    discard_as_json,
+    discard_as_lines,
+    whole,
+)
+from django_eventbus.models import Plan
 from django_eventbus.selections import Selection
 
 
 class Command(SelectionCommand):
     help = "Close dead letters for good; restore them in the admin."
 
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("--canary", type=whole, default=0, help="Pause after so many.")
+        parser.add_argument("--rate", type=above_zero, help="How many per second; else at once.")
+
     def work(self, selection: Selection, options: dict[str, Any]) -> None:
         using = options["database"]
-        forecast = dry_run(selection, using=using)
+        forecast = dry_run(selection, using=using, limit=options["limit"])
         if options["dry_run"] or not forecast.count:
-            self.show(as_json(forecast), as_lines(forecast), options)
+            is_dry = options["dry_run"]
+            found = discard_as_json(forecast) if is_dry else no_plan_as_json(Plan.Action.DISCARD)
+            self.show(found, discard_as_lines(forecast), options)
             return
-        count = min(forecast.count, options["limit"] or forecast.count)
-        self.confirm(f"Discard {count:,} dead letters?", options)
-        bar = ProgressBar(sys.stderr, count)
-        done = discard_selected(
+        self.confirm(f"Discard {dead_letters(forecast.count)}?", options)
+        pace = closing_pace(**{name: options[name] for name in ("canary", "rate", "limit")})
+        plan = start_closing(
+            Plan.Action.DISCARD,
             forecast.selection,
             by=self.by(options),
             reason=options["reason"],
             using=using,
-            limit=options["limit"],
-            on_batch=bar.show,
+            pace=pace,
         )
-        bar.end()
-        self.show({"discarded": done}, [f"Discarded {done:,}."], options)
+        self._carry_out(plan, forecast.count, options)
+        self._tell(plan, options)
+
+    def _carry_out(self, plan: Plan, count: int, options: dict[str, Any]) -> None:
+        bar = ProgressBar(sys.stderr, count)
+        try:
+            carry_out(plan, on_step=bar.show)
+        except KeyboardInterrupt:
+            # Else the workers would go on with it.
+            plans.pause(plan.pk, by=self.by(options), using=options["database"])
+            again = f"manage.py steer_plan {plan.pk} resume"
+            raise CommandError(f"Plan {plan.pk} is paused; {again} goes on with it.") from None
+        finally:
+            bar.end()
+
+    def _tell(self, plan: Plan, options: dict[str, Any]) -> None:
+        words = " ".join(filter(None, (plan_in_words(plan), plan.note)))
+        self.show(plan_as_json(plan), [words], options)

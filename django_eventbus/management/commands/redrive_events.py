@@ -12,10 +12,19 @@ from django.core.management.base import CommandError, CommandParser
 
 from django_eventbus import plans
 from django_eventbus.broker_dead_letters import BrokerRedrive, find_dead_letter_queue, peek
-from django_eventbus.dry_runs import dry_run
+from django_eventbus.dry_runs import Forecast, dry_run
 from django_eventbus.edits import dry_run_patch
+from django_eventbus.management.plan_words import no_plan_as_json, plan_as_json, plan_in_words
 from django_eventbus.management.progress_bar import ProgressBar
-from django_eventbus.management.selection_command import SelectionCommand, as_json, as_lines
+from django_eventbus.management.selection_command import (
+    SelectionCommand,
+    above_zero,
+    as_json,
+    as_lines,
+    dead_letters,
+    percent,
+    whole,
+)
 from django_eventbus.management.worker_command import connected, positive
 from django_eventbus.models import Plan
 from django_eventbus.selections import Selection
@@ -34,7 +43,7 @@ class Command(SelectionCommand):
         parser.add_argument("--rate", type=above_zero, help="How many per second.")
         parser.add_argument("--in-flight", type=positive, help="How many may be under way.")
         parser.add_argument(
-            "--fail-percent", type=whole, help="Pause when more than this fail again."
+            "--fail-percent", type=percent, help="Pause when more than this fail again."
         )
         parser.add_argument("--tries", type=positive, help="How many attempts each has.")
         parser.add_argument(
@@ -49,23 +58,32 @@ class Command(SelectionCommand):
         if options["from_broker"]:
             self._from_broker(options)
             return
-        using = options["database"]
-        forecast = (
-            dry_run(selection, using=using)
-            if options["patch"] is None
-            else dry_run_patch(selection, options["patch"], using=using)
-        )
+        forecast = self._forecast(selection, options)
         if options["dry_run"] or not forecast.count:
-            self.show(as_json(forecast), as_lines(forecast), options)
+            self._tell(forecast, options)
             return
-        count = min(forecast.count, options["limit"] or forecast.count)
-        self.confirm(f"Re-drive {count:,} dead letters?", options)
+        count = forecast.count
+        self.confirm(f"Re-drive {dead_letters(count)}?", options)
         plan = self._started(forecast.selection, options)
         if options["wait"]:
             self._wait(plan, count, options)
         else:
             words = f"Plan {plan.pk} re-drives {count:,}; the workers carry it out."
             self.show({"plan": plan.pk, "count": count}, [words], options)
+
+    def _forecast(self, selection: Selection, options: dict[str, Any]) -> Forecast:
+        using, limit, change = options["database"], options["limit"], options["patch"]
+        if change is None:
+            return dry_run(selection, using=using, limit=limit)
+        return dry_run_patch(selection, change, using=using, limit=limit)
+
+    def _tell(self, forecast: Forecast, options: dict[str, Any]) -> None:
+        found: dict[str, Any] = {"plan": None, "count": 0}
+        if options["dry_run"]:
+            found = as_json(forecast)
+        elif options["wait"]:
+            found = no_plan_as_json(Plan.Action.REDRIVE)
+        self.show(found, as_lines(forecast), options)
 
     def _started(self, selection: Selection, options: dict[str, Any]) -> Plan:
         names = ("canary", "rate", "in_flight", "fail_percent", "tries", "limit")
@@ -94,13 +112,7 @@ class Command(SelectionCommand):
                 count - counts["pending"] - counts["sent"], f"{healed:,} healed, {failed:,} failed"
             )
         bar.end()
-        known = {state: number for state, number in counts.items() if number}
-        words = ", ".join(f"{number:,} {state}" for state, number in known.items())
-        self.show(
-            {"plan": plan.pk, "state": plan.state, **counts},
-            [f"Plan {plan.pk} is {plan.state}: {words}."],
-            options,
-        )
+        self.show(plan_as_json(plan), [plan_in_words(plan)], options)
         if plan.state != "done" or counts["healed"] < count:
             raise CommandError(plan.note or f"{count - counts['healed']:,} did not heal.")
 
@@ -120,22 +132,6 @@ class Command(SelectionCommand):
         self.show({"moved": result.moved, "left": result.left}, lines, options)
         if result.left:
             raise CommandError(f"{len(result.left)} messages stay in {dlq.name}.")
-
-
-def whole(text: str) -> int:
-    """Accept a whole number from 0 on."""
-    return 0 if text == "0" else positive(text)
-
-
-def above_zero(text: str) -> float:
-    """Accept a number above 0."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < 1e9:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return number
 
 
 def patch(text: str) -> Any:
