@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from math import ceil
 from pprint import pformat
 from shlex import quote
 from textwrap import indent
@@ -31,7 +32,8 @@ class Copy:
 
     @property
     def rows(self) -> int:
-        return min(self.text.count("\n") + 1, _MOST_ROWS)
+        rows = sum(max(ceil(len(line) / _WIDTH), 1) for line in self.text.split("\n"))
+        return min(rows, _MOST_ROWS)
 
 
 def copies_of(letter: DeadLetter, rules: tuple[str, ...]) -> list[Copy]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from django import template
 from django.template.context import RequestContext
 from django.utils.formats import number_format
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 
 from django_eventbus.durations import rough
 from django_eventbus.sentences import translated
@@ -30,6 +34,21 @@ def eventbus_age(seconds: int | None) -> str:
 def eventbus_words(text: str) -> str:
     """Write what a worker wrote down in the language of whoever reads it."""
     return translated(text)
+
+
+@register.filter
+def eventbus_labelled(
+    rows: Iterable[Iterable[str]], headers: Sequence[dict[str, Any]]
+) -> list[list[str]]:
+    """Return the rows of Django's list, each cell with the name of its column."""
+    return [[_labelled(*pair) for pair in zip(row, headers, strict=True)] for row in rows]
+
+
+def _labelled(cell: str, header: dict[str, Any]) -> str:
+    # Neither the link, which is the row's title, nor the box to tick.
+    if not cell.startswith('<td class="field-'):
+        return cell
+    return format_html('<td data-label="{}"{}', capfirst(header["text"]), SafeString(cell[3:]))
 
 
 @register.inclusion_tag("admin/eventbus/dashboard.html", takes_context=True)
