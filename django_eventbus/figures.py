@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django_eventbus.models import Worker
+from django.db.models import TextChoices
+
+from django_eventbus.models import Outage, Worker
 from django_eventbus.models.throughput import COUNTED
 
 #: Rows are counted up to here: more would take long, and tell a person nothing else.
@@ -92,6 +94,10 @@ class WorkerFigures:
     def relays(self) -> bool:
         return self.kind != Worker.Kind.CONSUMER
 
+    @property
+    def outage_name(self) -> str:
+        return _named(Outage.Kind, self.outage)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutageFigures:
@@ -104,6 +110,19 @@ class OutageFigures:
     ended_at: datetime | None
     #: False for one whose worker is gone, so that nobody saw its end.
     is_lasting: bool
+
+    @property
+    def kind_name(self) -> str:
+        return _named(Outage.Kind, self.kind)
+
+    @property
+    def part_name(self) -> str:
+        return _named(Outage.Part, self.part)
+
+
+def _named(choices: type[TextChoices], value: str) -> str:
+    """Return the name of *value* in the reader's language, or itself if it has none."""
+    return str(dict(choices.choices).get(value, value))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,7 +65,7 @@ def _about_outages(status: Status) -> Iterator[Need]:
             "%(count)d workers have waited for a server for %(age)s (%(kinds)s).",
             len(waiting),
         )
-        kinds = ", ".join(sorted({each.outage for each in waiting}))
+        kinds = ", ".join(sorted({each.outage_name for each in waiting}))
         age = rough((status.at - since).total_seconds())
         values = {"count": len(waiting), "kinds": kinds, "age": age}
         yield Need(code="outage", words=words % values)

@@ -177,7 +177,7 @@ def _machines() -> None:
     relay = Worker.objects.create(kind="relay", pid=412, started_at=started, **common)
     Worker.objects.create(kind="consumer", pid=413, started_at=started, queues=queues, **common)
     Outage.objects.create(
-        worker_id=relay.pk, host="app-1", part="relay", kind="broker",
+        worker_id=relay.pk, host="app-1", part="relay", kind="connection",
         began_at=now - timedelta(hours=5, minutes=12), ended_at=now - timedelta(hours=5, minutes=9),
     )  # fmt: skip
     for name, waiting, tiers in zip(

@@ -149,7 +149,7 @@ def state_of(worker: WorkerFigures, now: datetime) -> str:
         return _("not heard of for %(age)s") % {"age": age(now, worker.seen_at)}
     if worker.outage:
         words = _("waits for a server for %(age)s (%(kind)s)")
-        return words % {"kind": worker.outage, "age": age(now, worker.outage_since)}
+        return words % {"kind": worker.outage_name, "age": age(now, worker.outage_since)}
     return _("finishes its work") if worker.is_stopping else _("works")
 
 

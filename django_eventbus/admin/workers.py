@@ -41,7 +41,7 @@ class WorkerAdmin(PlainReadOnlyAdmin):
         if worker.outage:
             age = _age(now, worker.outage_since)
             words = _("waits for a server for %(age)s (%(kind)s)")
-            return words % {"age": age, "kind": worker.outage}
+            return words % {"age": age, "kind": worker.get_outage_display()}
         return _("finishes its work") if worker.is_stopping else _("works")
 
     @admin.display(description=gettext_lazy("queues"))

@@ -6,9 +6,11 @@ from datetime import datetime, timedelta
 
 from django.db import models
 from django.utils import timezone
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_eventbus.messages import uuid7
+from django_eventbus.models.outage import Outage
 
 #: Seconds between two heartbeats.
 BEAT = 5.0
@@ -51,7 +53,7 @@ class Worker(models.Model):
     started_at = models.DateTimeField(_("started at"), default=timezone.now)
     seen_at = models.DateTimeField(_("seen at"), default=timezone.now)
     #: The kind of the outage that it waits to end; "" if there is none.
-    outage = models.CharField(_("outage"), max_length=20, blank=True)
+    outage = models.CharField(_("outage"), max_length=20, blank=True, choices=Outage.Kind.choices)
     outage_since = models.DateTimeField(_("outage since"), null=True, blank=True)
     is_stopping = models.BooleanField(_("is stopping"), default=False)
 
@@ -63,7 +65,8 @@ class Worker(models.Model):
         indexes = (models.Index(fields=["seen_at"], name="eventbus_worker_seen"),)
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.pid} on {self.host}"
+        words = {"kind": self.get_kind_display(), "pid": self.pid, "host": self.host}
+        return gettext("%(kind)s %(pid)d on %(host)s") % words
 
     def is_live(self, now: datetime) -> bool:
         return self.seen_at >= now - SILENCE
