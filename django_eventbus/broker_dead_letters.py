@@ -28,6 +28,7 @@ from django_eventbus.messages import (
 )
 from django_eventbus.models import DeadLetter, InboxRecord
 from django_eventbus.outages import proven
+from django_eventbus.sentences import gettext_noop, known
 from django_eventbus.subscriptions import registry
 from django_eventbus.transports.contract import (
     Confirmed,
@@ -46,6 +47,14 @@ _SILENCE = 1.0
 _BATCH = 50
 #: A quorum queue hands out 2,000 at a time, whatever it is asked for.
 _MOST_UNSETTLED = 2000
+
+_NO_DLQ = known(
+    gettext_noop("There is no DLQ here: dead letters are in the database, see the admin.")
+)
+_CAME_BACK = known(gettext_noop("it came back while this ran"))
+_BELONGS = known(gettext_noop("it belongs to %(queue)s"))
+_NO_QUEUE = known(gettext_noop("its queue does not exist"))
+_NOT_TAKEN = known(gettext_noop("the broker did not take it now"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +75,7 @@ def find_dead_letter_queue(transport: Transport, name: str) -> DeadLetterQueue:
         if name == dlq or {name, conf.queue(name)} & set(queues):
             return DeadLetterQueue(name=dlq, queues=queues)
     if not owners:
-        raise UnknownQueue("There is no DLQ here: dead letters are in the database, see the admin.")
+        raise UnknownQueue(_NO_DLQ)
     raise UnknownQueue(f"{name!r} is no queue of this project; its DLQs are {', '.join(owners)}.")
 
 
@@ -173,10 +182,10 @@ class BrokerRedrive:
     def _reason_to_stay(self, message: Message) -> str:
         redriven_at = message.redriven_at
         if redriven_at and redriven_at >= self.began_at:
-            return "it came back while this ran"
+            return _CAME_BACK
         owner = message.text(ORIGINAL_QUEUE)
         is_ours = not owner or owner in self.dlq.queues
-        return "" if is_ours else f"it belongs to {owner}"
+        return "" if is_ours else _BELONGS % {"queue": owner}
 
     def _outgoing(self, delivery: Delivery) -> Outgoing:
         remains = _remains(delivery, self.dlq)
@@ -210,5 +219,5 @@ def _highest(rows: Any) -> int:
 
 def _words_for(receipt: Receipt) -> str:
     if isinstance(receipt, Unroutable):
-        return "its queue does not exist"
-    return receipt.reason if isinstance(receipt, Rejected) else "the broker did not take it now"
+        return _NO_QUEUE
+    return receipt.reason if isinstance(receipt, Rejected) else _NOT_TAKEN

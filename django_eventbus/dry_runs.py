@@ -194,4 +194,4 @@ def _problem_with(letter: DeadLetter, change: Callable[[Any], Any]) -> str:
         return str(error)
     changed = change(payload)
     problems = unsendable(changed) if changed is not payload else []
-    return " ".join(problems or problems_with(letter, changed))
+    return "; ".join(problems or problems_with(letter, changed))

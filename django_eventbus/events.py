@@ -13,6 +13,15 @@ from typing import Any, ClassVar, Self, dataclass_transform
 import msgspec
 
 from django_eventbus.exceptions import InvalidPayload, UnknownVersion
+from django_eventbus.sentences import gettext_noop as _
+from django_eventbus.sentences import known
+
+_TOO_OLD = known(
+    _("%(event)s is version %(version)s and cannot read version %(older)s: override upgrade_from()")
+)
+_TOO_NEW = known(
+    _("%(type)s version %(newer)s is newer than %(event)s version %(version)s: deploy the consumer")
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,17 +158,16 @@ class Event(msgspec.Struct, metaclass=EventType):
     def upgrade_from(cls, version: int, payload: Any) -> Any:
         """Lift the *payload* of an older *version* to this class's fields. Override it."""
         raise InvalidPayload(
-            f"{cls.__name__} is version {cls.event_version} and cannot read version {version}: "
-            "override upgrade_from()"
+            _TOO_OLD % {"event": cls.__name__, "version": cls.event_version, "older": version}
         )
 
     @classmethod
     def received(cls, payload: Any, meta: Meta) -> Self:
         """Build the event from a received *payload*, upgraded and validated."""
         if meta.version > cls.event_version:
+            values = {"type": meta.type, "newer": meta.version}
             raise UnknownVersion(
-                f"{meta.type} version {meta.version} is newer than {cls.__name__} "
-                f"version {cls.event_version}: deploy the consumer"
+                _TOO_NEW % {**values, "event": cls.__name__, "version": cls.event_version}
             )
         if meta.version < cls.event_version:
             payload = cls.upgrade_from(meta.version, payload)

@@ -136,7 +136,7 @@ class BadEdit(EventBusError, ValueError):
     """An edited message cannot be sent; *problems* has a sentence for each reason."""
 
     def __init__(self, problems: list[str]) -> None:
-        super().__init__(" ".join(problems))
+        super().__init__("; ".join(problems))
         self.problems = problems
 
 

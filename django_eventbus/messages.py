@@ -15,6 +15,8 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
+from django_eventbus.sentences import gettext_noop, known
+
 RETRY_COUNT = "x-retry-count"
 ORIGINAL_EXCHANGE = "x-original-exchange"
 ORIGINAL_ROUTING_KEY = "x-original-routing-key"
@@ -48,6 +50,9 @@ _OWN_TEXTS += (SUBSCRIPTION, CAUSATION, FORMAT, REDRIVEN_AT, REDRIVEN_BY, EDITED
 #: Set by the broker or meant for it. Sent on, they would make it drop, expire or copy the message.
 _BROKERS_OWN = ("x-death", "x-first-death", "x-last-death", "x-delivery-count", "x-acquired-count")
 _SHORT = 255
+_NO_ID = known(gettext_noop("the message has no message_id"))
+_LONG_ID = known(gettext_noop("the message_id is longer than 255 bytes"))
+_BAD_ID = known(gettext_noop("the message_id holds a NUL or a lone surrogate"))
 #: What a counter may say: it goes into an integer column, and grows.
 _MOST = 2**30
 #: Levels of nesting. Far below Python's limit, which depends on who is calling.
@@ -185,10 +190,10 @@ def is_made(message_id: str) -> bool:
 
 def id_problem(message_id: str) -> str:
     if not message_id:
-        return "the message has no message_id"
+        return _NO_ID
     if len(message_id.encode(errors="replace")) > _SHORT:
-        return "the message_id is longer than 255 bytes"
-    return "" if is_storable(message_id) else "the message_id holds a NUL or a lone surrogate"
+        return _LONG_ID
+    return "" if is_storable(message_id) else _BAD_ID
 
 
 def is_brokers_own(name: str) -> bool:

@@ -14,7 +14,22 @@ from django.utils.functional import Promise
 
 from django_eventbus.exceptions import InvalidEvent
 from django_eventbus.messages import DEEPEST, is_unicode
+from django_eventbus.sentences import gettext_noop as _
+from django_eventbus.sentences import known
 
+_TOO_LARGE = known(
+    _(
+        "payload has %(size)s bytes as JSON; MAX_BODY_BYTES is %(limit)s. "
+        "Publish a reference to the data instead."
+    )
+)
+_TOO_DEEP = known(_("%(path)s is nested too deeply"))
+_DEEPER = known(_("%(path)s… is nested deeper than %(levels)s levels"))
+_NOT_FINITE = known(_("%(path)s is %(value)s, which JSON cannot hold"))
+_SURROGATE = known(_("%(path)s holds a lone surrogate, which UTF-8 cannot hold"))
+_KEY_SURROGATE = known(_("%(path)s, a key, holds a lone surrogate, which UTF-8 cannot hold"))
+_KEY_NO_TEXT = known(_("%(path)s has the key %(key)s, which is not text"))
+_NOT_JSON = known(_("%(path)s cannot be sent as JSON: %(error)s"))
 _NOT_ENCODED = (TypeError, NotImplementedError, ValueError, RecursionError)
 
 
@@ -27,10 +42,7 @@ def body_of(payload: Any, limit: int) -> bytes:
     except _NOT_ENCODED as error:
         raise InvalidEvent(_culprit(payload, "payload", error)) from None
     if len(body) > limit:
-        raise InvalidEvent(
-            f"payload has {len(body)} bytes as JSON; MAX_BODY_BYTES is {limit}. "
-            "Publish a reference to the data instead."
-        )
+        raise InvalidEvent(_TOO_LARGE % {"size": len(body), "limit": limit})
     return body
 
 
@@ -61,45 +73,45 @@ def _plain(value: Any) -> Any:
 
 def _checked(value: Any, path: str, depth: int = 0) -> Any:
     if depth > DEEPEST:
-        raise InvalidEvent(f"{path[:80]}… is nested deeper than {DEEPEST} levels")
+        raise InvalidEvent(_DEEPER % {"path": path[:80], "levels": DEEPEST})
     if isinstance(value, dict):
         return {_key(k, path): _checked(v, f"{path}.{k}", depth + 1) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_checked(v, f"{path}[{i}]", depth + 1) for i, v in enumerate(value)]
     if problem := _problem_with(value):
-        raise InvalidEvent(f"{path} {problem}")
+        raise InvalidEvent(problem % {"path": path, "value": value})
     return value
 
 
 def _key(key: Any, path: str) -> Any:
     if not isinstance(key, str | int | UUID) or isinstance(key, bool):
-        raise InvalidEvent(f"{path} has the key {key!r}, which is not text")
-    if problem := _problem_with(key):
-        raise InvalidEvent(f"{path}, a key, {problem}")
+        raise InvalidEvent(_KEY_NO_TEXT % {"path": path, "key": repr(key)})
+    if _problem_with(key):
+        raise InvalidEvent(_KEY_SURROGATE % {"path": path})
     return key
 
 
 def _problem_with(scalar: Any) -> str:
     if isinstance(scalar, float) and not math.isfinite(scalar):
-        return f"is {scalar}, which JSON cannot hold"
+        return _NOT_FINITE
     # Not math.isfinite: it overflows where JSON, which holds decimals as text, does not.
     if isinstance(scalar, Decimal) and not scalar.is_finite():
-        return f"is {scalar}, which JSON cannot hold"
+        return _NOT_FINITE
     if isinstance(scalar, str) and not is_unicode(scalar):
-        return "holds a lone surrogate, which UTF-8 cannot hold"
+        return _SURROGATE
     return ""
 
 
 def _culprit(value: Any, path: str, error: Exception, depth: int = 0) -> str:
     """Say which part of *value* cannot be encoded even alone, and why."""
     if isinstance(error, RecursionError) or depth > DEEPEST:
-        return f"{path[:80]} is nested too deeply"
+        return _TOO_DEEP % {"path": path[:80]}
     for name, part in _parts(value):
         try:
             msgspec.json.encode(_builtins(part))
         except _NOT_ENCODED as cause:
             return _culprit(part, f"{path}{name}", cause, depth + 1)
-    return f"{path} cannot be sent as JSON: {error}"
+    return _NOT_JSON % {"path": path, "error": error}
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:

@@ -13,7 +13,11 @@ from django_eventbus.formats import read
 from django_eventbus.messages import SUBSCRIPTION, Message
 from django_eventbus.models import DeadLetter
 from django_eventbus.payloads import body_of
+from django_eventbus.sentences import gettext_noop as _
+from django_eventbus.sentences import known
 from django_eventbus.subscriptions import Subscription, registry
+
+_MISSING = known(_("%(event)s: %(field)s is missing"))
 
 
 def receivers_of(letter: DeadLetter) -> list[Subscription]:
@@ -68,7 +72,7 @@ def _field_problems(event_class: type[Event], payload: Any) -> list[str]:
         name = field.encode_name
         if name not in payload:
             if field.required:
-                found.append(f"{event_class.__name__}: {name} is missing")
+                found.append(_MISSING % {"event": event_class.__name__, "field": name})
             continue
         try:
             msgspec.convert(payload[name], field.type, str_keys=True)

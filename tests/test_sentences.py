@@ -26,6 +26,10 @@ WHO = {"by": "ada", "using": "default"}
             "2 of the latest 5 failed again, which is more than 20 %.",
             "2 der letzten 5 schlugen erneut fehl, mehr als 20 %.",
         ),
+        (
+            "its queue does not exist; it was re-driven meanwhile",
+            "ihre Queue gibt es nicht; sie wurde inzwischen erneut zugestellt",
+        ),
     ],
 )
 def test_a_sentence_of_ours_is_read_in_german(kept, read):

@@ -25,6 +25,7 @@ from django_eventbus.models import DeadLetter, Plan
 from django_eventbus.permissions import Verb, why_not
 from django_eventbus.plans import Pace, make_plan, start
 from django_eventbus.selections import Selection
+from django_eventbus.sentences import translated
 
 
 class PaceForm(forms.Form):
@@ -165,7 +166,9 @@ def _shown(
         "words": in_words(forecast.selection),
         "staying": named_states(forecast.staying),
         "concerns": concerns_of(forecast),
-        "problems": [(url_of(screen, "change", key), why) for key, why in forecast.problems],
+        "problems": [
+            (url_of(screen, "change", key), translated(why)) for key, why in forecast.problems
+        ],
         "back": url_of(screen, "list", query=forecast.selection.query()),
     }
     return page(screen, request, "dry_run", _("Re-drive: dry run"), **context)

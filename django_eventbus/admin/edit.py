@@ -28,6 +28,7 @@ from django_eventbus.headers import is_reserved
 from django_eventbus.models import DeadLetter
 from django_eventbus.permissions import hidden_from, why_not
 from django_eventbus.redaction import redacted
+from django_eventbus.sentences import translated
 from django_eventbus.validation import payload_or_none
 
 
@@ -71,7 +72,8 @@ class EditForm(forms.Form):
         data: dict[str, Any] = super().clean() or {}
         if not self.errors:
             for problem in problems_of(self.letter, self.edit):
-                self.add_error("headers" if problem.startswith("header ") else "payload", problem)
+                field = "headers" if problem.startswith("header ") else "payload"
+                self.add_error(field, translated(problem))
         return data
 
     @property
@@ -161,7 +163,7 @@ def _sent(
             round=answers["round"],
         )
     except BadEdit as error:
-        form.add_error(None, error.problems)
+        form.add_error(None, list(map(translated, error.problems)))
         return _editor(screen, request, letter, form)
     words = _("Sent as %(id)s; the outcome is awaited.") % {"id": message_id}
     screen.message_user(request, words, messages.SUCCESS)

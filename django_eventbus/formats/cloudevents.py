@@ -15,8 +15,17 @@ from msgspec.structs import replace
 
 from django_eventbus.exceptions import Undecodable
 from django_eventbus.formats.native import json_of, media_type, properties_problems
-from django_eventbus.formats.readings import Reading, kind_of
+from django_eventbus.formats.readings import MISSING, OTHER_KIND, Reading, kind_of
 from django_eventbus.messages import CAUSATION, KEY, Message, parsed_time, storable
+from django_eventbus.sentences import gettext_noop as _
+from django_eventbus.sentences import known
+
+_OTHER_TYPE = known(_("the content type is %(type)s, of which only %(read)s is read"))
+_OTHER_VERSION = known(_("specversion is %(version)s, not '1.0'"))
+_NO_OBJECT = known(_("the body is %(kind)s, not an object"))
+_BOTH = known(_("data and data_base64 are both there"))
+_NO_BASE64 = known(_("data_base64 is not Base64"))
+_NO_TIME = known(_("time is no time as RFC 3339 has it"))
 
 _PREFIX = "cloudEvents_"
 #: What AMQP's binding knows too; in headers that JMS can read there are no colons.
@@ -82,12 +91,10 @@ def read_structured(message: Message) -> Reading:
 def _object_of(message: Message) -> dict[str, Any]:
     if media_type(message.content_type) != f"{_STRUCTURED}+json":
         kind = media_type(message.content_type)
-        raise Undecodable(
-            f"the content type is {kind:.100}, of which only {_STRUCTURED}+json is read"
-        )
+        raise Undecodable(_OTHER_TYPE % {"type": kind[:100], "read": f"{_STRUCTURED}+json"})
     body = json_of(message.body, "")
     if not isinstance(body, dict):
-        raise Undecodable(f"the body is {kind_of(body)}, not an object")
+        raise Undecodable(_NO_OBJECT % {"kind": kind_of(body)})
     return body
 
 
@@ -95,11 +102,11 @@ def _data_of(body: Mapping[str, Any]) -> Any:
     if "data_base64" not in body:
         return body.get("data", {})
     if "data" in body:
-        raise Undecodable("data and data_base64 are both there")
+        raise Undecodable(_BOTH)
     try:
         data = base64.b64decode(body["data_base64"], validate=True)
     except (binascii.Error, TypeError, ValueError):
-        raise Undecodable("data_base64 is not Base64") from None
+        raise Undecodable(_NO_BASE64) from None
     return json_of(data, _json_type(str(body.get("datacontenttype") or "")))
 
 
@@ -133,15 +140,15 @@ def _read(message: Message, attributes: Mapping[str, Any], payload: Any, *proble
 def _problems_with(attributes: Mapping[str, Any]) -> Iterator[str]:
     version = attributes.get("specversion")
     if not isinstance(version, str) or not version.startswith("1."):
-        yield f"specversion is {version!r:.20}, not '1.0'"
+        yield _OTHER_VERSION % {"version": repr(version)[:20]}
     for name in _REQUIRED:
         value = attributes.get(name)
         if value is None or value == "":
-            yield f"{name} is missing"
+            yield MISSING % {"name": name}
         elif not isinstance(value, str):
-            yield f"{name} is {kind_of(value)}, not text"
+            yield OTHER_KIND % {"name": name, "kind": kind_of(value), "wanted": "text"}
     if attributes.get("time") and _time_of(attributes) is None:
-        yield "time is no time as RFC 3339 has it"
+        yield _NO_TIME
 
 
 def _time_of(attributes: Mapping[str, Any]) -> datetime | None:

@@ -12,9 +12,14 @@ from django_eventbus.conf import conf
 from django_eventbus.exceptions import InvalidEvent
 from django_eventbus.formats import native
 from django_eventbus.formats.native import size_problem
-from django_eventbus.formats.readings import Reading, kind_of
+from django_eventbus.formats.readings import MISSING, OTHER_KIND, Reading, kind_of
 from django_eventbus.headers import is_reserved
 from django_eventbus.messages import DEBUG, FORMAT, VERSION, Message
+from django_eventbus.sentences import gettext_noop as _
+from django_eventbus.sentences import known
+
+_NO_ENVELOPE = known(_("the body is %(kind)s, not an object of meta, payload, status and system"))
+_NO_SOURCE = known(_("the message has no app_id"))
 
 _NAME = "envelope"
 _BESIDE = ("meta", "status", "system")
@@ -64,7 +69,7 @@ def read(reading: Reading) -> Reading:
     message, parts = reading.message, reading.payload
     problems = list(reading.problems)
     if not message.source:
-        problems.append("the message has no app_id")
+        problems.append(_NO_SOURCE)
     if parts is not msgspec.UNSET:
         problems += _problems_with(parts)
     if problems:
@@ -74,17 +79,18 @@ def read(reading: Reading) -> Reading:
 
 def _problems_with(parts: object) -> Iterator[str]:
     if not isinstance(parts, dict):
-        yield f"the body is {kind_of(parts)}, not an object of meta, payload, status and system"
+        yield _NO_ENVELOPE % {"kind": kind_of(parts)}
         return
     for name in ("meta", "payload", "status", "system"):
         if name not in parts:
-            yield f"{name} is missing"
+            yield MISSING % {"name": name}
         elif not _fits(name, parts[name]):
-            wanted = "an object or an array" if name == "payload" else "an object"
-            yield f"{name} is {kind_of(parts[name])}, not {wanted}"
+            wanted = _("an object or an array") if name == "payload" else "an object"
+            yield OTHER_KIND % {"name": name, "kind": kind_of(parts[name]), "wanted": wanted}
     flag = _object(parts.get("system")).get("is_debug")
     if flag is not None and not isinstance(flag, bool):
-        yield f"system.is_debug is {kind_of(flag)}, not a boolean"
+        values = {"name": "system.is_debug", "kind": kind_of(flag), "wanted": "a boolean"}
+        yield OTHER_KIND % values
 
 
 def _fits(name: str, value: object) -> bool:

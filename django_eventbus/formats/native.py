@@ -18,6 +18,14 @@ from django_eventbus.messages import (
     is_storable,
     storable,
 )
+from django_eventbus.sentences import gettext_noop as _
+from django_eventbus.sentences import known
+
+_OTHER_TYPE = known(_("the content type is %(type)s, not application/json"))
+_NOT_JSON = known(_("the body is not JSON: %(error)s"))
+_TOO_DEEP = known(_("the body is nested too deeply"))
+_TOO_LARGE = known(_("the body has %(size)s bytes; MAX_BODY_BYTES is %(limit)s"))
+_NO_TYPE = known(_("the message has no usable type"))
 
 _SHORT = 255
 
@@ -47,15 +55,13 @@ def with_payload(message: Message, body: bytes) -> Message:
 def json_of(body: bytes, content_type: str) -> Any:
     """Decode *body*, or raise Undecodable."""
     if not is_json(content_type):
-        raise Undecodable(
-            f"the content type is {storable(content_type, 100)}, not application/json"
-        )
+        raise Undecodable(_OTHER_TYPE % {"type": storable(content_type, 100)})
     try:
         return msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise Undecodable(f"the body is not JSON: {error}") from None
+        raise Undecodable(_NOT_JSON % {"error": error}) from None
     except RecursionError:
-        raise Undecodable("the body is nested too deeply") from None
+        raise Undecodable(_TOO_DEEP) from None
 
 
 def is_json(content_type: str) -> bool:
@@ -72,10 +78,10 @@ def properties_problems(message: Message) -> Iterator[str]:
         yield problem
     size = len(message.type.encode(errors="replace"))
     if not 0 < size <= _SHORT or not is_storable(message.type):
-        yield "the message has no usable type"
+        yield _NO_TYPE
 
 
 def size_problem(message: Message, limit: int) -> str:
     if len(message.body) <= limit:
         return ""
-    return f"the body has {len(message.body)} bytes; MAX_BODY_BYTES is {limit}"
+    return _TOO_LARGE % {"size": len(message.body), "limit": limit}

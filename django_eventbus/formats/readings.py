@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 
 from django_eventbus.messages import Message
+from django_eventbus.sentences import gettext_noop as _
+from django_eventbus.sentences import known
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,14 +20,16 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
 
 
+MISSING = known(_("%(name)s is missing"))
+OTHER_KIND = known(_("%(name)s is %(kind)s, not %(wanted)s"))
 #: What JSON calls its values.
 _NAMES = {
-    dict: "an object",
-    list: "an array",
-    str: "text",
-    bool: "a boolean",
-    int: "a number",
-    float: "a number",
+    dict: _("an object"),
+    list: _("an array"),
+    str: _("text"),
+    bool: _("a boolean"),
+    int: _("a number"),
+    float: _("a number"),
     type(None): "null",
 }
 

@@ -11,10 +11,13 @@ from django.utils.translation import gettext_lazy as _
 
 from django_eventbus.messages import storable, storable_json
 from django_eventbus.models.worker import SILENCE, Worker
+from django_eventbus.sentences import gettext_noop, known
 
 #: No errand takes so long: its worker could not write what came of it.
 _LONGEST = timedelta(minutes=15)
-_ABANDONED = "Its worker stopped in the middle of it. Look at the DLQ before you ask again."
+_ABANDONED = known(
+    gettext_noop("Its worker stopped in the middle of it. Look at the DLQ before you ask again.")
+)
 
 
 class ErrandQuerySet(models.QuerySet["Errand"]):

@@ -10,6 +10,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from django_eventbus.messages import storable
+from django_eventbus.models.dead_letter import DeadLetter
 
 
 class FailureGroup(models.Model):
@@ -48,6 +49,11 @@ class FailureGroup(models.Model):
 
     def __str__(self) -> str:
         return f"{self.subscription} {self.error_type}: {self.title}"[:200]
+
+    @property
+    def kind_name(self) -> str:
+        """The kind in the reader's language."""
+        return str(dict(DeadLetter.Kind.choices).get(self.kind, self.kind))
 
     def status_at(self, now: datetime) -> str:
         """Return the status; what was ignored is new again when its time is over."""

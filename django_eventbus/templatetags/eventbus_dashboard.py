@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 
 from django_eventbus.durations import rough
+from django_eventbus.models import DeadLetter
 from django_eventbus.sentences import translated
 
 register = template.Library()
@@ -34,6 +35,12 @@ def eventbus_age(seconds: int | None) -> str:
 def eventbus_words(text: str) -> str:
     """Write what a worker wrote down in the language of whoever reads it."""
     return translated(text)
+
+
+@register.filter
+def eventbus_kind(kind: str) -> str:
+    """Write why a message was parked in a word or some."""
+    return str(dict(DeadLetter.Kind.choices).get(kind, kind))
 
 
 @register.filter
