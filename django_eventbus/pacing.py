@@ -52,5 +52,5 @@ def allowance(plan: Paced, now: datetime, most: int) -> tuple[int, datetime]:
     earliest = now - timedelta(seconds=max(_BURST, 1 / plan.rate))
     since = max(plan.paced_at or earliest, earliest)
     # A hair more, so that what floats make of a second is a second.
-    number = max(0, min(floor((now - since).total_seconds() * plan.rate + 1e-6), most))
+    number = max(0, floor(min((now - since).total_seconds() * plan.rate + 1e-6, most)))
     return number, since + timedelta(seconds=number / plan.rate)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db import DEFAULT_DB_ALIAS, connections, transaction
+from django.db import (
+    DEFAULT_DB_ALIAS,
+    InterfaceError,
+    OperationalError,
+    connections,
+    transaction,
+)
 from django.db.models import F, QuerySet
 from django.utils import timezone
 
@@ -35,7 +42,10 @@ _CANARY_DONE = known(
 _FAILING = known(
     _("%(failed)s of the latest %(total)s failed again, which is more than %(most)s %%.")
 )
+_BROKEN = known(_("It cannot go on: %(error)s. The log of the worker has the details."))
 _CANCELLED = known(_("the plan was cancelled"))
+
+logger = logging.getLogger(__name__)
 
 State = Plan.State
 Planned = PlannedLetter.State
@@ -77,12 +87,41 @@ def step_plans(using: str) -> Steps:
     """Take each plan that is under way a step further."""
     close_replaced(using)
     plans = Plan.objects.using(using).under_way()
-    taken = [_step(plan_id, using) for plan_id in plans.values_list("pk", flat=True)]
+    taken = [_step_alone(plan_id, using) for plan_id in plans.values_list("pk", flat=True)]
     return Steps(
         moved=sum(each.moved for each in taken),
         settled=sum(each.settled for each in taken),
         is_going_on=any(each.is_going_on for each in taken),
     )
+
+
+def _step_alone(plan_id: int, using: str) -> Steps:
+    """Take a step; a plan that cannot take it is paused, and keeps nobody else from working."""
+    try:
+        return _step(plan_id, using)
+    except (OperationalError, InterfaceError):
+        # An outage, or two who met: through no fault of the plan.
+        raise
+    # Else the relay would end, and again when it is started again: nothing would be sent.
+    except Exception as error:
+        logger.error("Plan %d cannot go on.", plan_id, exc_info=True)
+        _set_aside(plan_id, error, using)
+        return Steps()
+
+
+def _set_aside(plan_id: int, error: Exception, using: str) -> None:
+    with transaction.atomic(using=using):
+        plan = _claimed(plan_id, using)
+        if plan and plan.is_started:
+            plan.pause_itself(_BROKEN % {"error": type(error).__name__})
+            audit.record(
+                "plan paused",
+                by=plan.created_by,
+                why=plan.note,
+                selection=plan.filter,
+                using=using,
+                plan_id=plan_id,
+            )
 
 
 def steps(plan: Plan) -> Iterator[int]:

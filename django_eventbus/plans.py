@@ -13,7 +13,7 @@ from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_eventbus import audit
+from django_eventbus import audit, setting_values
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import BadPlan, NothingToDo
 from django_eventbus.matching import freeze, letters_of
@@ -26,6 +26,16 @@ from django_eventbus.sentences import gettext_noop, known
 
 _PAUSED = known(gettext_noop("Paused by %(by)s."))
 _CANCELLED = known(gettext_noop("Cancelled by %(by)s."))
+
+
+_LIMITS: dict[str, Callable[[object], object]] = {
+    "canary": setting_values.count_or_none,
+    "rate": setting_values.rate,
+    "in_flight": setting_values.count,
+    "fail_percent": setting_values.percent,
+    "tries": setting_values.count,
+    "limit": setting_values.count,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +53,17 @@ class Pace:
     tries: int = field(default_factory=lambda: conf.redrive_tries)
     #: At most so many, those parked first; None: all.
     limit: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raise BadPlan if a worker could not keep to it."""
+        given = {name: getattr(self, name) for name in _LIMITS}
+        for name, value in given.items():
+            try:
+                # None: no limit.
+                if value is not None:
+                    _LIMITS[name](value)
+            except ValueError as error:
+                raise BadPlan(f"{name}: {error}.") from None
 
 
 def make_plan(

@@ -7,13 +7,15 @@ from typing import Any
 
 from django.utils.module_loading import import_string
 
-_MOST = 2**30
+MOST = 2**30
+#: Dead letters per second. Beyond these, dates and whole numbers come to their ends.
+SLOWEST, FASTEST = 0.01, 1_000_000.0
 _MOST_SHARDS = 1024
 
 
 def count(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST:
-        raise ValueError(f"{value!r:.100} is not a whole number from 1 to {_MOST:,}")
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST:
+        raise ValueError(f"{value!r:.100} is not a whole number from 1 to {MOST:,}")
     return value
 
 
@@ -24,8 +26,10 @@ def count_or_none(value: object) -> int:
 
 def rate(value: object) -> float:
     """Accept a number per second."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= _MOST:
-        raise ValueError(f"{value!r:.100} is not a number above 0")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{value!r:.100} is not a number")
+    if not SLOWEST <= value <= FASTEST:
+        raise ValueError(f"{value!r:.100} is not a number from {SLOWEST:g} to {FASTEST:,.0f}")
     return float(value)
 
 

@@ -33,6 +33,7 @@ def ago(seconds):
         (0.1, 3600, 100, 1, 0),
         (0.1, 9, 100, 0, 9),
         (10, 1, -5, 0, 1),
+        (1e308, 1, 100, 100, 1),
     ],
 )
 def test_what_may_go_is_what_the_rate_has_left(rate, since, most, number, used_up_to):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from datetime import timedelta
@@ -204,6 +205,49 @@ def test_what_was_under_way_when_it_paused_is_not_held_against_it_once_resumed(b
 
     assert counts(plan) == {"failed": 24}
     assert again(plan).state == "done"
+
+
+def test_a_plan_that_cannot_go_on_is_paused_and_keeps_nobody_from_working(bus, fault, caplog):
+    park(bus, 2)
+    broken = planned({"canary": 1})
+    # As if a newer release had made it.
+    Plan.objects.filter(pk=broken.pk).update(action="melt")
+    fault.is_mended = True
+    whole = planned()
+
+    bus.drain()
+    bus.relay()
+
+    assert again(broken).state == "paused"
+    assert again(broken).note == (
+        "It cannot go on: KeyError. The log of the worker has the details."
+    )
+    assert counts(whole) == {"healed": 2}
+    assert f"Plan {broken.pk} cannot go on." in caplog.text
+    assert AuditEntry.objects.filter(verb="plan paused", plan_id=broken.pk).count() == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("rate", 1e308),
+        ("rate", float("inf")),
+        ("rate", float("nan")),
+        ("rate", 1e-12),
+        ("rate", -1),
+        ("canary", -1),
+        ("canary", 10**20),
+        ("in_flight", 0),
+        ("in_flight", 10**11),
+        ("fail_percent", 101),
+        ("tries", 0),
+        ("limit", 10**23),
+    ],
+)
+@pytest.mark.sqlite
+def test_a_pace_that_no_worker_could_keep_is_refused(name, value):
+    with pytest.raises(BadPlan, match=re.escape(f"{name}: {value} is ")):
+        Pace(**{name: value})
 
 
 def test_a_plan_pauses_itself_when_too_many_fail_again(bus, fault):

@@ -435,9 +435,24 @@ def test_a_plan_over_nothing_is_not_made(admin_client, letters):
     assert "Nothing that could be re-driven" in text(refused)
 
 
-@pytest.mark.parametrize("wrong", [{"rate": 0}, {"canary": -1}, {"in_flight": 0}, {"tries": "x"}])
-def test_a_pace_that_is_none_is_refused(admin_client, letters, wrong):
-    refused = planned(admin_client, "type=order.placed", **wrong)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("rate", 0),
+        ("rate", "1e308"),
+        ("rate", "nan"),
+        ("canary", -1),
+        ("canary", 10**20),
+        ("in_flight", 0),
+        ("in_flight", 10**11),
+        ("tries", "x"),
+        ("limit", "9" * 5000),
+    ],
+    ids=lambda each: str(each)[:20],
+)
+@pytest.mark.sqlite
+def test_a_pace_that_is_none_is_refused(admin_client, letters, name, value):
+    refused = planned(admin_client, "type=order.placed", **{name: value})
 
     assert refused.context["form"].errors
     assert not Plan.objects.exists()

@@ -26,6 +26,7 @@ from django_eventbus.permissions import Verb, why_not
 from django_eventbus.plans import Pace, make_plan, start
 from django_eventbus.selections import Selection
 from django_eventbus.sentences import translated
+from django_eventbus.setting_values import FASTEST, MOST, SLOWEST
 
 
 class PaceForm(forms.Form):
@@ -34,10 +35,13 @@ class PaceForm(forms.Form):
     canary = forms.IntegerField(
         label=gettext_lazy("Canary"),
         min_value=0,
+        max_value=MOST,
         help_text=gettext_lazy("So many go first; the rest follows when they have healed."),
     )
-    rate = forms.FloatField(label=gettext_lazy("Per second"), min_value=0.01)
-    in_flight = forms.IntegerField(label=gettext_lazy("Under way at a time"), min_value=1)
+    rate = forms.FloatField(label=gettext_lazy("Per second"), min_value=SLOWEST, max_value=FASTEST)
+    in_flight = forms.IntegerField(
+        label=gettext_lazy("Under way at a time"), min_value=1, max_value=MOST
+    )
     fail_percent = forms.IntegerField(
         label=gettext_lazy("Pause above (percent failing)"), min_value=0, max_value=100
     )
@@ -46,6 +50,7 @@ class PaceForm(forms.Form):
         label=gettext_lazy("At most"),
         required=False,
         min_value=1,
+        max_value=MOST,
         help_text=gettext_lazy("Those that were parked first; empty: all of them."),
     )
     reason = forms.CharField(
@@ -62,7 +67,8 @@ class PaceForm(forms.Form):
         reason = self.fields["reason"]
         reason.help_text = _("Needed for more than %(number)d.") % {"number": conf.reason_above}
         limit = data.get("limit", "") if data else ""
-        moved = min(count, int(limit)) if limit.isascii() and limit.isdigit() else count
+        is_number = limit.isascii() and limit.isdigit() and len(limit) < 20
+        moved = min(count, int(limit)) if is_number else count
         reason.required = moved > conf.reason_above
 
 
