@@ -7,21 +7,32 @@ all hold. Pure: reading what is written, and writing what was read.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from difflib import get_close_matches
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from django.utils.translation import gettext
 
-from django_eventbus.durations import seconds
 from django_eventbus.exceptions import BadSelection
+from django_eventbus.filter_values import (
+    absolute,
+    header_path,
+    ids,
+    json_values,
+    nearest,
+    number,
+    one_of,
+    payload_path,
+    plain,
+    some_text,
+    time_or_age,
+    whole,
+    yes_or_no,
+)
 from django_eventbus.messages import is_storable
-
-_MOST_IDS = 10_000
+from django_eventbus.models import DeadLetter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +41,12 @@ class Cut:
 
     at: datetime
     highest: int
+
+    @classmethod
+    def read(cls, text: str) -> Cut:
+        """Read what str() wrote, or raise ValueError."""
+        at, _, highest = text.rpartition("~")
+        return cls(at=absolute(at), highest=number(highest, digits=18))
 
     def __str__(self) -> str:
         return f"{self.at.isoformat()}~{self.highest}"
@@ -47,7 +64,10 @@ class Term:
 
     @property
     def written_name(self) -> str:
-        return ".".join((self.name, *self.path))
+        return ".".join((self.name, *map(self._step, self.path)))
+
+    def _step(self, name: str) -> str:
+        return f'"{name}"' if self.name == "payload" and "." in name else name
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +127,24 @@ class Selection:
         kept = tuple(term for term in self.terms if term.written_name not in texts)
         return Selection((*kept, *Selection.of(texts.items()).terms))
 
+    def narrowed(self, name: str, texts: Iterable[str]) -> Selection:
+        """Return it with only those values of *name* that are among *texts*; without one: *texts*."""
+        others = tuple(term for term in self.terms if term.written_name != name)
+        asked = {term.text for term in self.terms if term.written_name == name}
+        values = [str(text) for text in texts]
+        common = [text for text in values if text in asked] or values
+        return Selection((*others, *Selection.of([(name, text) for text in common]).terms))
+
+    def without(self, *names: str) -> Selection:
+        """Return it without the terms called *names*."""
+        return Selection(tuple(term for term in self.terms if term.name not in names))
+
     def frozen(self, cut: Cut) -> Selection:
         return self.with_terms(as_of=str(cut))
 
 
-def is_filter(name: str) -> bool:
-    """Whether *name* is one that a selection knows."""
-    return name in _READERS or name.partition(".")[0] in _BY_PATH
-
-
 def _term(name: str, text: str, now: datetime) -> Term:
-    if not is_storable(text):
+    if not is_storable(name + text):
         raise BadSelection(
             gettext("%(name)r holds a NUL or a lone surrogate.") % {"name": name[:100]}
         )
@@ -133,121 +160,47 @@ def _term(name: str, text: str, now: datetime) -> Term:
 
 def _read(name: str, text: str, now: datetime) -> tuple[Any, str]:
     if name in ("parked_after", "parked_before"):
-        time = _time(text, now)
+        time = time_or_age(text, now)
         return time, time.isoformat()
     if name not in _READERS:
-        guess = get_close_matches(name, _READERS, 1)
+        # "headers.tenant" is nearer to "header" than its whole is to anything.
+        guess = nearest(name, _READERS) or nearest(name.partition(".")[0], _BY_PATH)
         if guess:
-            raise ValueError(gettext("there is no such filter; did you mean %r") % guess[0])
+            raise ValueError(gettext("there is no such filter; did you mean %r") % guess)
         raise ValueError(gettext("there is no such filter; there are %s") % ", ".join(FILTERS))
     return _READERS[name](text), text
 
 
-def json_values(text: str) -> list[Any]:
-    """Return what *text* may stand for in JSON: 42 is the number or the text, "42" the text only."""
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return [text]
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, dict | list):
-        raise ValueError(gettext("write a single value, not an object or a list"))
-    return [value, text]
-
-
-def _payload_path(path: str) -> tuple[str, ...]:
-    parts = tuple(path.split("."))
-    if not all(parts):
-        raise ValueError(gettext("write where in the payload, such as payload.order.id=42"))
-    return parts
-
-
-def _header_path(path: str) -> tuple[str, ...]:
-    if not path:
-        raise ValueError(gettext("write which header, such as header.tenant=acme"))
-    return (path,)
-
-
-def _text(text: str) -> str:
-    return text
-
-
-def _some_text(text: str) -> str:
-    if not text:
-        raise ValueError(gettext("write some words"))
-    return text
-
-
-def _whole(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 9:
-        raise ValueError(gettext("write a whole number"))
-    return int(text)
-
-
-def _yes_or_no(text: str) -> bool:
-    if text not in ("yes", "no"):
-        raise ValueError(gettext("write yes or no"))
-    return text == "yes"
-
-
-def _ids(text: str) -> tuple[int, ...]:
-    parts = text.split(",")
-    if not all(part.isascii() and part.isdigit() and len(part) < 19 for part in parts):
-        raise ValueError(gettext("write ids with commas in between, such as id=1,2,3"))
-    if len(parts) > _MOST_IDS:
-        raise ValueError(
-            gettext("these are more than %(most)s ids; filter by something else")
-            % {"most": f"{_MOST_IDS:,}"}
-        )
-    return tuple(map(int, parts))
-
-
-def _time(text: str, now: datetime) -> datetime:
-    try:
-        return now - timedelta(seconds=seconds(text))
-    except ValueError:
-        pass
-    try:
-        # A "+" of an offset is a space in a URL that somebody wrote by hand.
-        time = datetime.fromisoformat(text.replace(" ", "+") if text.count(" ") == 1 else text)
-    except ValueError:
-        raise ValueError(
-            gettext("write a time like 2026-01-31T12:00, or a duration like 24h")
-        ) from None
-    return time if time.tzinfo else time.replace(tzinfo=now.tzinfo)
-
-
 def _cut(text: str) -> Cut:
-    at, _, highest = text.rpartition("~")
-    if not highest.isdigit():
-        raise ValueError(gettext("this is not a cut; leave it out"))
-    return Cut(at=_time(at, datetime.now(UTC)), highest=int(highest))
+    try:
+        return Cut.read(text)
+    except ValueError:
+        raise ValueError(gettext("this is not a cut; leave it out")) from None
 
 
 _BY_PATH: Mapping[str, Callable[[str], tuple[str, ...]]] = {
-    "header": _header_path,
-    "payload": _payload_path,
+    "header": header_path,
+    "payload": payload_path,
 }
 _READERS: Mapping[str, Callable[[str], Any]] = {
-    "type": _text,
-    "queue": _text,
-    "subscription": _text,
-    "kind": _text,
-    "state": _text,
-    "group": _text,
-    "error_type": _text,
-    "error": _some_text,
-    "source": _text,
-    "message_id": _text,
-    "parked_after": _text,
-    "parked_before": _text,
-    "attempts_min": _whole,
-    "attempts_max": _whole,
-    "edited": _yes_or_no,
-    "redriven": _yes_or_no,
-    "ignored": _yes_or_no,
-    "id": _ids,
+    "type": plain,
+    "queue": plain,
+    "subscription": plain,
+    "kind": one_of(DeadLetter.Kind.values),
+    "state": one_of(DeadLetter.State.values),
+    "group": plain,
+    "error_type": plain,
+    "error": some_text,
+    "source": plain,
+    "message_id": plain,
+    "parked_after": plain,
+    "parked_before": plain,
+    "attempts_min": whole,
+    "attempts_max": whole,
+    "edited": yes_or_no,
+    "redriven": yes_or_no,
+    "ignored": yes_or_no,
+    "id": ids,
     "as_of": _cut,
 }
 #: What a person may write.

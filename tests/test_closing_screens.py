@@ -107,6 +107,35 @@ def test_discard_from_the_page_leads_back_to_it(admin_client, letter):
     assert "Discarded by admin" in text(done)
 
 
+@pytest.mark.parametrize("ticked", [1, 2])
+def test_a_discard_of_what_was_ticked_leads_back_to_the_list_one_came_from(
+    admin_client, letters, ticked
+):
+    listed = f"{LIST}?type=order.placed&state=open"
+    back = admin_client.get(listed).context["back_query"]
+    ids = [each.pk for each in letters[:ticked]]
+    asked = admin_client.get(f"{GROUPS}discard/", {"id": ids, "back": back})
+
+    assert asked.context["back"] == listed
+    done = confirm(admin_client, asked, reason="Test orders.", back=asked.context["back_query"])
+
+    assert done.redirect_chain[-1][0] == listed
+    assert "changed." in text(done)
+    assert done.context["count"] == 3 - ticked
+
+
+def test_a_discard_of_all_leads_back_to_the_list_as_it_is_now(admin_client, bus, letters):
+    every = admin_client.get(f"{LIST}?type=order.placed&state=open").context["for_all"][1]
+    asked = admin_client.get(every.url)
+    publish("order.placed", {})
+    bus.drain()
+
+    done = confirm(admin_client, asked, reason="Test orders.")
+
+    assert done.redirect_chain[-1][0] == f"{LIST}?type=order.placed&state=open"
+    assert done.context["count"] == 1
+
+
 def test_what_arrives_after_it_was_shown_is_not_discarded(admin_client, bus, letters):
     asked = admin_client.get(f"{GROUPS}discard/?type=order.placed")
     publish("order.placed", {})

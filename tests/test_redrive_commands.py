@@ -100,6 +100,8 @@ def test_a_patch_makes_a_plan_that_edits():
     ("words", "sentence"),
     [
         (["colour=red"], "there is no such filter"),
+        (["state=opn"], "did you mean 'open'"),
+        (["payload.x=1e400"], "JSON has no such number"),
         (["type=count.up"], "Nobody can answer here: say --yes."),
         (["--patch", "[1]"], "write an object"),
         (["--patch", "{"], "this is not JSON"),

@@ -108,6 +108,30 @@ def test_what_is_no_failure_of_a_handler_lies_beside_the_groups(admin_client, bu
     assert len(ids_on(admin_client.get(url, follow=True))) == 1
 
 
+def test_the_filter_of_the_groups_goes_along_with_every_link(admin_client, bus, letters):
+    bus.put(body=b"\xff", headers={"tenant": "t1"})
+    bus.put(body=b"\xfe")
+    bus.drain()
+    redrive([letters[1].pk], by="ada", using="default")
+    response = admin_client.get(f"{GROUPS}?header.tenant=t1")
+    (card,) = response.context["cards"]
+
+    assert card.group.count == admin_client.get(card.list_url).context["count"] == 1
+    _title, count, url = response.context["beside"][0]
+    assert count == admin_client.get(url).context["count"]
+    one = admin_client.get(card.url)
+    assert ids_on(one) == [letters[1].pk]
+    assert one.context["card"].group.count == 1
+    shown = admin_client.get(one.context["for_all"][0].url)
+    assert "header.tenant=t1" in text(shown)
+    assert (shown.context["forecast"].count, shown.context["forecast"].staying) == (
+        0,
+        {"redriving": 1},
+    )
+    decided = admin_client.post(card.url, {"verb": "acknowledge"})
+    assert decided.headers["Location"] == card.url
+
+
 def test_more_groups_than_a_page_holds_have_a_next_page(admin_client, letters, monkeypatch):
     DeadLetter.objects.filter(pk=letters[0].pk).update(fingerprint="another")
     FailureGroup.objects.create(fingerprint="another", kind="failed", title="another one")
@@ -151,10 +175,41 @@ def test_a_group_that_was_decided_about_is_out_of_the_way_until_it_comes_back(
     assert "came back" in text(back)
 
 
-def test_the_form_forgets_nothing_of_the_url(admin_client, group):
-    shown = admin_client.get(f"{LIST}?group={group.pk}&state=open").content.decode()
+def filled_in(shown) -> dict[str, list[str]]:
+    """Return what the filter form of a page sends if nothing in it is changed."""
+    form = shown.context["form"]
+    fields = {name: [form[name].value() or ""] for name in form.fields}
+    return {**fields, "filled_in": ["yes"], "kept": [query for query, _ in shown.context["kept"]]}
 
-    assert f'<input type="hidden" name="group" value="{group.pk}">' in shown
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "group=abc&state=open",
+        "type=order.placed&type=b&state=open&state=healed",
+        "payload.order_id=1&payload.order_id=2&header.tenant=t1&header.x=1&state=open",
+        "subscription=&state=open&ignored=no",
+        "id=1,2&state=open&as_of=2026-01-31T12:00:00%2B00:00~9",
+        "payload.a%3Db=1&payload.c=2&state=all",
+    ],
+)
+@pytest.mark.sqlite
+def test_the_form_forgets_nothing_of_the_url(admin_client, letters, query):
+    shown = admin_client.get(f"{LIST}?{query}")
+
+    again = admin_client.get(LIST, filled_in(shown), follow=True)
+
+    assert sorted(parse_qsl(again.request["QUERY_STRING"], keep_blank_values=True)) == sorted(
+        parse_qsl(query, keep_blank_values=True)
+    )
+
+
+def test_what_the_form_has_no_field_for_is_seen_and_can_be_left_out(admin_client, letters):
+    shown = admin_client.get(f"{LIST}?type=order.placed&type=b&state=open")
+
+    assert 'name="kept" value="type=b" checked> <code>type=b</code>' in shown.content.decode()
+    again = admin_client.get(LIST, {**filled_in(shown), "kept": []}, follow=True)
+    assert again.request["QUERY_STRING"] == "type=order.placed&state=open"
 
 
 @pytest.mark.parametrize("until", ["", "2001-01-01T00:00", "soon"])
@@ -219,6 +274,7 @@ def test_every_filter_is_in_the_url(admin_client, bus, letters):
 
 def test_the_form_leads_to_a_url_with_only_what_was_filled_in(admin_client, letters):
     form = {"type": "", "state": "open", "payload_name": "payload.order_id", "payload_value": "1"}
+    form |= {"filled_in": "yes", "subscription": ""}
 
     response = admin_client.get(LIST, {**form, "header_name": "tenant", "header_value": "t1"})
 
@@ -238,8 +294,84 @@ def test_a_filter_that_cannot_be_read_is_said(admin_client, letters):
     assert "write a time like" in shown
 
 
-def test_a_page_that_is_none_is_said(admin_client, letters):
-    assert "There is no such page." in text(admin_client.get(f"{LIST}?state=open&after=x~y"))
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        ("typ=climb.up", "typ=climb.up: there is no such filter; did you mean 'type'."),
+        ("payload.order_id=", 'write a value; "" is the empty text'),
+        ("payload_name=order_id", 'payload.order_id=: write a value; "" is the empty text.'),
+        ("payload_value=1", "write where in the payload"),
+        ("header_name=tenant", "header.tenant=: write a value"),
+        ("state=opn", "did you mean 'open'"),
+        ("kind=xyz", "there is no such value"),
+        ("payload.x=NaN", "JSON has no such number"),
+        ("payload.x=1e400", "JSON has no such number"),
+        ("parked_after=9999-12-31T23:59:59-12:00", "this time is too far away"),
+        ("parked_after=0001-01-01T00:00%2B14:00", "this time is too far away"),
+    ],
+)
+@pytest.mark.sqlite
+def test_what_is_misspelt_or_half_filled_in_never_means_more(
+    admin_client, letters, query, sentence
+):
+    listed = admin_client.get(f"{LIST}?{query}", follow=True)
+    refused = [admin_client.get(f"{GROUPS}{page}/?{query}") for page in ("dry-run", "discard")]
+    refused.append(admin_client.get(f"{GROUPS}export/?{query}&format=csv"))
+
+    assert ids_on(listed) == []
+    assert [each.status_code for each in refused] == [400] * 3
+    for shown in (listed, *refused, admin_client.get(f"{GROUPS}?{query}")):
+        assert escape(sentence) in shown.text
+
+
+def test_an_empty_subscription_is_what_reached_none(admin_client, bus, letters):
+    bus.put(body=b"\xff")
+    bus.drain()
+
+    assert admin_client.get(f"{LIST}?subscription=&state=open").context["count"] == 1
+    assert admin_client.get(f"{DRY_RUN}?subscription=").context["forecast"].count == 1
+
+
+@pytest.mark.parametrize("after", ["x~y", "9999-12-31T23:59:59-12:00~1", f"2026-01-31~{10**20}"])
+def test_a_page_that_is_none_is_said(admin_client, letters, after):
+    shown = admin_client.get(LIST, {"state": "open", "after": after}, follow=True)
+
+    assert "There is no such page." in text(shown)
+
+
+# Which are meant.
+
+
+@pytest.mark.parametrize("page", ["dry-run", "discard", "ignore", "restore"])
+def test_all_is_meant_only_if_it_is_said(admin_client, letters, page):
+    for query in ("", "page=1"):
+        refused = admin_client.get(f"{GROUPS}{page}/?{query}")
+
+        assert refused.status_code == 400
+        assert "Say which dead letters are meant" in refused.text
+        assert "Event bus" in refused.text
+    answers = {"selection": "", **PACE, "reason": "x", "until": ""}
+    assert admin_client.post(f"{GROUPS}{page}/", answers).status_code == 400
+    assert admin_client.get(f"{GROUPS}{page}/?state=all").status_code == 200
+    assert states() == ["open"] * 3
+
+
+@pytest.mark.parametrize("page", ["dry-run", "discard", "ignore", "restore"])
+def test_without_a_tick_nothing_is_meant(admin_client, letters, page):
+    listed = f"{LIST}?type=order.placed&state=open"
+    marker = {"back": admin_client.get(listed).context["back_query"]}
+
+    refused = admin_client.get(f"{GROUPS}{page}/", marker, follow=True)
+
+    assert refused.redirect_chain[-1][0] == listed
+    assert "Tick some first." in text(refused)
+    assert len(ids_on(refused)) == 3
+
+
+def test_every_state_is_meant_by_all_of_them_whatever_else_is_said(admin_client, letters):
+    redrive([letters[0].pk], by="ada", using="default")
+
+    assert admin_client.get(f"{LIST}?state=open&state=all").context["count"] == 3
 
 
 def test_only_what_is_open_is_listed_unless_another_state_is_asked_for(
@@ -263,6 +395,47 @@ def test_a_page_leads_to_what_is_older_without_a_number(admin_client, letters, m
     assert ids_on(first) + ids_on(second) == [each.pk for each in letters[::-1]]
     assert not second.context["older"]
     assert second.context["first"] == f"{LIST}?state=open"
+
+
+def test_a_page_leads_back_to_what_is_newer(admin_client, bus, letters, monkeypatch):
+    monkeypatch.setattr(dead_letter_list, "SIZE", 2)
+    for number in (3, 4):
+        publish("order.placed", {"order_id": number})
+    bus.drain()
+    same = DeadLetter.objects.order_by("pk").first().parked_at
+    DeadLetter.objects.update(parked_at=same)
+    ids = list(DeadLetter.objects.order_by("-pk").values_list("pk", flat=True))
+
+    first = admin_client.get(f"{LIST}?state=open")
+    second = admin_client.get(first.context["older"])
+    third = admin_client.get(second.context["older"])
+    back = admin_client.get(third.context["newer"])
+    begin = admin_client.get(back.context["newer"])
+
+    pages = [ids_on(each) for each in (first, second, third, back, begin)]
+    assert pages == [ids[:2], ids[2:4], ids[4:], ids[2:4], ids[:2]]
+    assert (first.context["newer"], begin.context["newer"], begin.context["count"]) == ("", "", 5)
+    assert back.context["older"] == second.context["older"]
+
+
+def test_a_page_before_a_place_with_few_rows_is_the_first_page(admin_client, letters, monkeypatch):
+    monkeypatch.setattr(dead_letter_list, "SIZE", 2)
+    _oldest, middle, latest = letters
+    place = f"{middle.parked_at.isoformat()}~{middle.pk}"
+
+    shown = admin_client.get(f"{LIST}?{urlencode({'state': 'open', 'before': place})}")
+
+    assert ids_on(shown) == [latest.pk, middle.pk]
+
+
+def test_the_list_has_the_queue_the_attempts_and_the_time_of_each(admin_client, letters):
+    DeadLetter.objects.update(attempts=37)
+
+    shown = admin_client.get(f"{LIST}?state=open").content.decode()
+
+    assert f'<td data-label="Queue">{conf.queue()}</td>' in shown
+    assert 'class="eventbus-number">37</td>' in shown
+    assert re.search(r'<time datetime="[^"]+" title="[^"]*20\d\d[^"]*">', shown)
 
 
 def test_a_secret_cannot_be_guessed_by_filtering(letters, settings):
@@ -475,6 +648,7 @@ def test_a_user_without_the_right_sees_why_and_gets_403_from_a_hand_made_post(le
     response = client.post(DRY_RUN, {"selection": "type=order.placed", **PACE})
 
     assert response.status_code == 403
+    assert words in response.text
     assert not Plan.objects.exists()
 
 
@@ -610,7 +784,7 @@ def test_script_stays_text_on_every_page(admin_client, bus):
 
 def test_no_page_needs_inline_script_or_style_of_ours(admin_client, group, plan):
     for path in (GROUPS, f"{LIST}?state=open", f"{GROUPS}groups/{group.pk}/", DRY_RUN,
-                 f"{PLANS}{plan.pk}/change/"):  # fmt: skip
+                 f"{DRY_RUN}?state=open", f"{PLANS}{plan.pk}/change/"):  # fmt: skip
         page = admin_client.get(path).content.decode()
         assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", page)
         assert not re.search(r"<script(?![^>]*\bsrc=)(?![^>]*application/json)", page)

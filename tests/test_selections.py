@@ -48,6 +48,26 @@ def found(*words):
         ("error=", "write some words"),
         ("type", "'type' is no filter: write name=value."),
         ("type=a\x00", "holds a NUL or a lone surrogate"),
+        ("payload.a\x00=1", "holds a NUL or a lone surrogate"),
+        (r'payload.a="\u0000"', "this is a NUL or a lone surrogate"),
+        (r'payload.a="\ud800"', "this is a NUL or a lone surrogate"),
+        ("typ=a", "did you mean 'type'"),
+        ("headers.tenant=acme", "did you mean 'header'"),
+        ("state=opn", "state=opn: there is no such value; did you mean 'open'."),
+        ("state=", "there is no such value; there are open, redriving"),
+        ("kind=xyz", "there is no such value; there are failed, given_up"),
+        ("payload.a=", 'payload.a=: write a value; "" is the empty text.'),
+        ("header.tenant=", 'write a value; "" is the empty text'),
+        ("payload.a=NaN", "JSON has no such number; the text is written in quotes"),
+        ("payload.a=-Infinity", "JSON has no such number"),
+        ("payload.a=1e400", "JSON has no such number"),
+        pytest.param("payload.a=" + "[" * 100_000, "write a single value", id="nested"),
+        ('payload."a=1', "write where in the payload"),
+        pytest.param("payload." + "a." * 1000 + "b=1", "write where in the payload", id="deep"),
+        ("parked_after=9999-12-31T23:59:59-12:00", "this time is too far away"),
+        ("parked_before=0001-01-01T00:00+14:00", "this time is too far away"),
+        ("as_of=9999-12-31T23:59:59-12:00~1", "this is not a cut; leave it out"),
+        ("as_of=2026-01-31T12:00~" + "9" * 30, "this is not a cut; leave it out"),
     ],
 )
 def test_what_cannot_be_read_is_refused_by_name_with_the_way_to_write_it(words, sentence):
@@ -73,6 +93,41 @@ def test_a_duration_becomes_the_time_that_it_means():
     assert Selection.from_query(selection.query()) == selection
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("2026-07-01T12:00", "2026-07-01T10:00:00+00:00"),
+        ("2026-07-01 12:00", "2026-07-01T10:00:00+00:00"),
+        ("2026-07-01", "2026-06-30T22:00:00+00:00"),
+        ("2026-07-01T12:00Z", "2026-07-01T12:00:00+00:00"),
+        ("2026-07-01T12:00-05:00", "2026-07-01T17:00:00+00:00"),
+        ("2026-07-01T12:00 05:00", "2026-07-01T07:00:00+00:00"),
+    ],
+)
+def test_a_time_is_read_in_the_current_time_zone_and_written_down_absolute(written, meant):
+    with timezone.override("Europe/Berlin"):
+        selection = Selection.from_words([f"parked_after={written}"])
+
+    assert selection.pairs == [("parked_after", meant)]
+    assert Selection.from_query(selection.query()) == selection
+
+
+@pytest.mark.parametrize("name", ['payload."a.b".c', 'payload.a."b.c"', "header.a.b"])
+def test_a_name_with_a_dot_is_written_as_it_was_read(name):
+    selection = Selection.from_words([f"{name}=1"])
+
+    assert selection.pairs == [(name, "1")]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("number", ["9" * 30, "-" + "9" * 30, "1e300"])
+@pytest.mark.parametrize("name", ["payload.n", "payload.lines.0", "payload.lines." + "9" * 30])
+def test_a_number_may_be_larger_than_any_column_holds(name, number):
+    letter(1, payload={"n": 1, "lines": [1]})
+
+    assert found(f"{name}={number}") == set()
+
+
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     ("words", "values"),
@@ -93,6 +148,8 @@ def test_a_duration_becomes_the_time_that_it_means():
         (["payload.order_id=42"], {"payload": {"order_id": "42", "x": 1}}),
         (['payload.order_id="42"'], {"payload": {"order_id": "42"}}),
         (["payload.a.b=yes"], {"payload": {"a": {"b": "yes"}}}),
+        (['payload."a.b".c=1'], {"payload": {"a.b": {"c": 1}}}),
+        (['payload.note=""'], {"payload": {"note": ""}}),
         (["payload.lines.0.sku=A"], {"payload": {"lines": [{"sku": "A"}]}}),
         (["payload.is_paid=true"], {"payload": {"is_paid": True}}),
         (["payload.note=null"], {"payload": {"note": None}}),

@@ -21,8 +21,9 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from django_eventbus.admin.dry_run import asked_selection, database_of, named_states
 from django_eventbus.admin.filters import in_words
-from django_eventbus.admin.pages import page, require_view, url_of
+from django_eventbus.admin.pages import page, require_view
 from django_eventbus.admin.plans import name_of
+from django_eventbus.admin.ways_back import query_of_list, way_back
 from django_eventbus.closing import (
     begin_to_carry_out,
     closing_pace,
@@ -155,7 +156,8 @@ def verb_view(verb: SelectionVerb, screen: ModelAdmin[Any], request: HttpRequest
         "why_not": refusal,
         "words": in_words(selection),
         "selection": selection.query(),
-        "back": url_of(screen, "list", query=selection.query()),
+        "back": way_back(screen, request, selection),
+        "back_query": query_of_list(request),
     }
     return page(screen, request, "closing", str(verb.title), **context)
 
@@ -172,7 +174,7 @@ def _done(
         until, reason = answers["until"], answers["reason"]
         done = ignore_selected(selection, until, by=by, reason=reason, using=using)
         _tell(screen, request, done)
-        return redirect(_back(screen, selection))
+        return redirect(way_back(screen, request, selection))
     pace = closing_pace()
     try:
         plan = start_closing(
@@ -180,22 +182,15 @@ def _done(
         )
     except BadPlan as error:
         screen.message_user(request, str(error), messages.WARNING)
-        return redirect(_back(screen, selection))
+        return redirect(way_back(screen, request, selection))
     begin_to_carry_out(plan, PATIENCE)
     if plan.ended_at is None:
         screen.message_user(request, _("The workers carry the rest of it out."), messages.INFO)
         if request.user.has_perm("eventbus.view_plan"):
             return redirect(reverse("admin:eventbus_plan_change", args=[plan.pk]))
-        return redirect(_back(screen, selection))
+        return redirect(way_back(screen, request, selection))
     _tell(screen, request, progress(plan)[ACTIONS[plan.action].done], plan)
-    return redirect(_back(screen, selection))
-
-
-def _back(screen: ModelAdmin[Any], selection: Selection) -> str:
-    ids = [key for term in selection.terms if term.name == "id" for key in term.value]
-    if len(ids) == 1:
-        return url_of(screen, "change", ids[0])
-    return url_of(screen, "list", query=selection.query())
+    return redirect(way_back(screen, request, selection))
 
 
 def _refusal(user: Any, letters: DeadLetterQuerySet) -> str:

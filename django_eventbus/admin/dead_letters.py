@@ -23,6 +23,7 @@ from django_eventbus.admin.failure_groups import group_view, groups_view
 from django_eventbus.admin.outcomes import note_of, outcome_in_words
 from django_eventbus.admin.pages import View, page_urls, url_of
 from django_eventbus.admin.timelines import timeline_of
+from django_eventbus.admin.ways_back import of_ticked
 from django_eventbus.models import DeadLetter
 from django_eventbus.permissions import hidden_from, may
 
@@ -71,10 +72,10 @@ class DeadLetterAdmin(CarriedMessageAdmin):
         own: dict[str, tuple[str, View]] = {
             "list": ("list/", list_view),
             "group": ("groups/<str:fingerprint>/", group_view),
-            "dry_run": ("dry-run/", dry_run_view),
-            "discard": ("discard/", partial(verb_view, DISCARD)),
-            "restore": ("restore/", partial(verb_view, RESTORE)),
-            "ignore": ("ignore/", partial(verb_view, IGNORE)),
+            "dry_run": ("dry-run/", of_ticked(dry_run_view)),
+            "discard": ("discard/", of_ticked(partial(verb_view, DISCARD))),
+            "restore": ("restore/", of_ticked(partial(verb_view, RESTORE))),
+            "ignore": ("ignore/", of_ticked(partial(verb_view, IGNORE))),
             "export": ("export/", export_view),
             "edit": ("<path:object_id>/edit/", edit_view),
         }

@@ -7,16 +7,17 @@ from typing import Any
 from django import forms
 from django.contrib import messages
 from django.contrib.admin import ModelAdmin
-from django.core.exceptions import BadRequest, PermissionDenied
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_eventbus.admin.filters import in_words, seen_by, selection_in
+from django_eventbus.admin.filters import filters_in, in_words, seen_by, selection_in
 from django_eventbus.admin.json_fields import StrictJSONField
 from django_eventbus.admin.pages import page, require_view, url_of
+from django_eventbus.admin.ways_back import query_of_list, way_back
 from django_eventbus.conf import conf
 from django_eventbus.dry_runs import Forecast, dry_run
 from django_eventbus.edits import dry_run_patch
@@ -120,10 +121,12 @@ def asked_selection(request: HttpRequest, using: str) -> Selection:
     data = request.GET
     if request.method == "POST":
         data = QueryDict(request.POST.get("selection", ""))
-    try:
-        return seen_by(request.user, selection_in(data, request.user), using)
-    except BadSelection as error:
-        raise BadRequest(str(error)) from None
+    if not filters_in(data):
+        words = _(
+            "Say which dead letters are meant, such as state=open; state=all means all of them."
+        )
+        raise BadSelection(words)
+    return seen_by(request.user, selection_in(data, request.user), using)
 
 
 def refusal_of(user: Any, forecast: Forecast, *, is_edit: bool) -> str:
@@ -175,7 +178,8 @@ def _shown(
         "problems": [
             (url_of(screen, "change", key), translated(why)) for key, why in forecast.problems
         ],
-        "back": url_of(screen, "list", query=forecast.selection.query()),
+        "back": way_back(screen, request, forecast.selection),
+        "back_query": query_of_list(request),
     }
     return page(screen, request, "dry_run", _("Re-drive: dry run"), **context)
 

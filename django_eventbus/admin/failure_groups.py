@@ -23,7 +23,13 @@ from django_eventbus.admin.pages import page, require_view, url_of
 from django_eventbus.admin.read_only import ago
 from django_eventbus.admin.trends import Bar, bars_of
 from django_eventbus.exceptions import BadSelection
-from django_eventbus.failure_groups import BESIDE, Group, buckets, decide, groups
+from django_eventbus.failure_groups import (
+    BESIDE,
+    Group,
+    buckets,
+    decide,
+    groups,
+)
 from django_eventbus.matching import letters_of, page_of
 from django_eventbus.models import DeadLetter, FailureGroup
 from django_eventbus.permissions import why_not
@@ -91,23 +97,25 @@ def groups_view(screen: ModelAdmin[Any], request: HttpRequest) -> HttpResponse:
     using = screen.get_queryset(request).db
     context: dict[str, Any] = {"cards": []}
     try:
-        selection = seen_by(request.user, selection_in(request.GET, request.user), using)
-        context |= _found(screen, selection, _page_number(request), using)
+        asked = selection_in(request.GET, request.user)
+        seen = seen_by(request.user, asked, using)
+        context |= _found(screen, (asked, seen), _page_number(request), using)
     except BadSelection as error:
         context["problem"] = str(error)
-    context |= {"form": form_of(filters_in(request.GET)), "list_url": url_of(screen, "list")}
+    context |= {**form_of(filters_in(request.GET)), "list_url": url_of(screen, "list")}
     return page(screen, request, "failure_groups", _("Dead letters by failure"), **context)
 
 
 def _found(
-    screen: ModelAdmin[Any], selection: Selection, number: int, using: str
+    screen: ModelAdmin[Any], selections: tuple[Selection, Selection], number: int, using: str
 ) -> dict[str, Any]:
+    asked, selection = selections
     found, total = groups(selection, using=using, limit=SIZE, offset=number * SIZE, span=SPAN)
     return {
-        "cards": [card_of(screen, group) for group in found if not _is_quiet(group)],
-        "quiet": [card_of(screen, group) for group in found if _is_quiet(group)],
+        "cards": [card_of(screen, group, asked) for group in found if not _is_quiet(group)],
+        "quiet": [card_of(screen, group, asked) for group in found if _is_quiet(group)],
         "total": total,
-        "beside": _beside(screen, selection, using),
+        "beside": _beside(screen, asked, buckets(selection, using=using)),
         "previous": number - 1 if number else None,
         "next": number + 1 if (number + 1) * SIZE < total else None,
     }
@@ -120,19 +128,24 @@ def _is_quiet(group: Group) -> bool:
 
 
 def _beside(
-    screen: ModelAdmin[Any], selection: Selection, using: str
+    screen: ModelAdmin[Any], asked: Selection, counts: dict[str, int]
 ) -> list[tuple[str, int, str]]:
-    counts = buckets(selection, using=using)
-    queries = {name: "&".join(f"kind={kind}" for kind in kinds) for name, kinds in BESIDE.items()}
+    chosen = waiting(asked)
+    queries = {name: chosen.narrowed("kind", BESIDE[name]).query() for name in counts}
     return [
-        (str(_TITLES[name]), count, url_of(screen, "list", query=f"{queries[name]}&state=open"))
+        (str(_TITLES[name]), count, url_of(screen, "list", query=queries[name]))
         for name, count in counts.items()
     ]
 
 
-def card_of(screen: ModelAdmin[Any], group: Group) -> Card:
-    """Return *group* as a page shows it."""
-    fresh, query = sum(group.trend), group.selection.query()
+def waiting(asked: Selection) -> Selection:
+    """Return what of *asked* is counted: what is not closed."""
+    return asked.narrowed("state", DeadLetter.WAITING)
+
+
+def card_of(screen: ModelAdmin[Any], group: Group, asked: Selection) -> Card:
+    """Return *group*, of which *asked* is counted, as a page shows it."""
+    fresh, counted = sum(group.trend), waiting(asked).with_terms(group=group.row.pk)
     words = ngettext("%d parked in the last 24 hours", "%d parked in the last 24 hours", fresh)
     return Card(
         group=group,
@@ -141,8 +154,8 @@ def card_of(screen: ModelAdmin[Any], group: Group) -> Card:
         status=str(FailureGroup.Status(group.status).label),
         first_seen=ago(group.first_seen),
         last_seen=ago(group.last_seen),
-        url=url_of(screen, "group", group.row.pk),
-        list_url=url_of(screen, "list", query=f"{query}&state=open"),
+        url=url_of(screen, "group", group.row.pk, query=asked.query()),
+        list_url=url_of(screen, "list", query=counted.query()),
         sample_url=url_of(screen, "change", group.sample) if group.sample else "",
     )
 
@@ -173,11 +186,11 @@ def group_view(screen: ModelAdmin[Any], request: HttpRequest, fingerprint: str) 
 def _one(
     screen: ModelAdmin[Any], request: HttpRequest, row: FailureGroup, using: str
 ) -> dict[str, Any]:
-    mine = Selection.of([("group", row.pk)])
+    mine = selection_in(request.GET, request.user).with_terms(group=row.pk)
     selection = seen_by(request.user, mine, using)
     found, _total = groups(selection, using=using, limit=1, span=SPAN)
     return {
-        "card": card_of(screen, found[0]) if found else None,
+        "card": card_of(screen, found[0], mine) if found else None,
         "status": FailureGroup.Status(row.status_at(timezone.now())).label,
         "lines": lines_of(page_of(letters_of(selection, using), size=10)),
         "for_all": buttons_for(screen, request.user, OPEN, mine.query()),
@@ -196,4 +209,4 @@ def _decided(
     until = answers["until"] if verb == "ignore" else None
     decide(fingerprint, verb, by=by, note=answers["note"], until=until, using=using)
     screen.message_user(request, _("The group's status was changed."), messages.SUCCESS)
-    return redirect(url_of(screen, "group", fingerprint))
+    return redirect(url_of(screen, "group", fingerprint, query=request.GET.urlencode()))

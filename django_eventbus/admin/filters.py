@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import parse_qsl
 
 from django import forms
 from django.http import QueryDict
@@ -17,10 +18,19 @@ from django_eventbus.exceptions import BadSelection
 from django_eventbus.models import DeadLetter
 from django_eventbus.permissions import hidden_from, may
 from django_eventbus.redaction import is_hidden
-from django_eventbus.selections import Selection, is_filter
+from django_eventbus.selections import Selection
 
 ALL = "all"
+#: The list that a page was come to from, as its query.
+BACK = "back"
+#: Whether it is the form that was sent, in which a field may be left empty.
+FILLED_IN = "filled_in"
+#: Filters that the form has no field for, each as the query of a URL.
+KEPT = "kept"
 _PARTS = (("header", "headers"), ("payload", "payload"))
+_PAIRED = tuple(f"{part}_{half}" for part, _column in _PARTS for half in ("name", "value"))
+#: What the URLs of the pages have beside filters.
+_OWN = frozenset(("after", "before", "page", "format", "patch", BACK, FILLED_IN, KEPT, *_PAIRED))
 
 
 class FilterForm(forms.Form):
@@ -64,32 +74,59 @@ class FilterForm(forms.Form):
             field.widget.attrs["placeholder"] = hints.get(name, "")
 
 
-def form_of(pairs: list[tuple[str, str]]) -> FilterForm:
-    """Return the form, filled in with *pairs*."""
+def form_of(pairs: list[tuple[str, str]]) -> dict[str, Any]:
+    """Return the form, filled in with *pairs*, and those that it has no field for."""
     initial: dict[str, str] = {}
+    kept: list[tuple[str, str]] = []
     for name, text in pairs:
-        part, _dot, place = name.partition(".")
-        initial |= {f"{part}_name": place, f"{part}_value": text} if place else {name: text}
-    return FilterForm(initial)
+        fields = _fields_of(name, text)
+        if fields and not initial.keys() & fields.keys():
+            initial |= fields
+        else:
+            kept.append((urlencode([(name, text)]), f"{name}={text}"))
+    return {"form": FilterForm(initial), "kept": kept}
+
+
+def _fields_of(name: str, text: str) -> dict[str, str]:
+    part, dot, place = name.partition(".")
+    if dot and part in dict(_PARTS):
+        return {f"{part}_name": place, f"{part}_value": text}
+    field = FilterForm.base_fields.get(name)
+    is_shown = text in _CHOICES[name] if name in _CHOICES else bool(text)
+    return {name: text} if field and is_shown and name not in _PAIRED else {}
+
+
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "state": (*DeadLetter.State.values, ALL),
+    "kind": tuple(DeadLetter.Kind.values),
+    **dict.fromkeys(("edited", "redriven", "ignored"), ("yes", "no")),
+}
 
 
 def filters_in(data: QueryDict) -> list[tuple[str, str]]:
-    """Return the filters in the query of a URL, or in a submitted form."""
-    return [*_named(data), *_placed(data)]
+    """Return the filters in the query of a URL, or in a submitted form, also those that are none."""
+    return [*_named(data), *_placed(data), *_kept(data)]
 
 
 def _named(data: QueryDict) -> Iterator[tuple[str, str]]:
     for name, texts in data.lists():
-        if is_filter(name):
-            yield from ((name, text) for text in texts if text)
+        # What is left empty in a URL is a filter all the same: subscription= finds what has none.
+        if name not in _OWN:
+            yield from ((name, text) for text in texts if text or FILLED_IN not in data)
 
 
 def _placed(data: QueryDict) -> Iterator[tuple[str, str]]:
     for part, _column in _PARTS:
         place = data.get(f"{part}_name", "").strip().removeprefix(f"{part}.")
         text = data.get(f"{part}_value", "")
-        if place and text:
+        # Half of it is handed on, and refused by name: without it, all would be meant.
+        if place or text:
             yield f"{part}.{place}", text
+
+
+def _kept(data: QueryDict) -> Iterator[tuple[str, str]]:
+    for query in data.getlist(KEPT):
+        yield from parse_qsl(query, keep_blank_values=True)
 
 
 def canonical(data: QueryDict, *kept: str) -> str:
@@ -105,7 +142,9 @@ def canonical(data: QueryDict, *kept: str) -> str:
 
 def selection_in(data: QueryDict, user: Any) -> Selection:
     """Return the selection that *data* names, or raise BadSelection."""
-    pairs = [pair for pair in filters_in(data) if pair != ("state", ALL)]
+    pairs = filters_in(data)
+    if ("state", ALL) in pairs:
+        pairs = [pair for pair in pairs if pair[0] != "state"]
     selection = Selection.of(pairs)
     _refuse_hidden(selection, user)
     return selection

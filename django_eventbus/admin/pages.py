@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import wraps
 from typing import Any
 
 from django.contrib.admin import ModelAdmin
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import BadRequest, PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.translation import gettext as _
 
+from django_eventbus.exceptions import BadSelection
 from django_eventbus.permissions import Verb, why_not
 
 View = Callable[..., HttpResponseBase]
@@ -22,9 +24,34 @@ def page_urls(screen: ModelAdmin[Any], views: dict[str, tuple[str, View]]) -> li
     """Return the patterns of *views*, each called with its screen: {name: (route, view)}."""
     prefix = f"{screen.opts.app_label}_{screen.opts.model_name}"
     return [
-        path(route, screen.admin_site.admin_view(partial(view, screen)), name=f"{prefix}_{name}")
+        path(route, screen.admin_site.admin_view(_on_screen(view, screen)), name=f"{prefix}_{name}")
         for name, (route, view) in views.items()
     ]
+
+
+def _on_screen(view: View, screen: ModelAdmin[Any]) -> View:
+    """Return *view* of *screen*; a refusal that says why is a page, too."""
+
+    @wraps(view)
+    def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        try:
+            return view(screen, request, *args, **kwargs)
+        except (BadSelection, BadRequest) as error:
+            return _refusal(screen, request, _("This cannot be shown"), str(error), 400)
+        except PermissionDenied as error:
+            if not str(error):
+                raise
+            return _refusal(screen, request, _("This is not allowed"), str(error), 403)
+
+    return answer
+
+
+def _refusal(
+    screen: ModelAdmin[Any], request: HttpRequest, title: str, problem: str, status: int
+) -> HttpResponse:
+    response = page(screen, request, "refusal", title, problem=problem)
+    response.status_code = status
+    return response
 
 
 def page(
