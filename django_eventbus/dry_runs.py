@@ -14,7 +14,7 @@ from django_eventbus.conf import conf
 from django_eventbus.exceptions import Unreadable
 from django_eventbus.formats import read
 from django_eventbus.matching import freeze, letters_of
-from django_eventbus.models import DeadLetter, InboxMark, InboxRecord
+from django_eventbus.models import DeadLetter, InboxMark, InboxRecord, Plan, PlannedLetter
 from django_eventbus.models.dead_letter import DeadLetterQuerySet
 from django_eventbus.selections import Selection
 from django_eventbus.subscriptions import Subscription, registry
@@ -66,8 +66,12 @@ class Forecast:
     already_handled: int = 0
     forgotten: int = 0
     invalid: int = 0
+    #: Those that a plan under way is still to re-drive or close.
+    planned: int = 0
     #: (id of the dead letter, what is wrong with its payload) of some.
     problems: list[tuple[int, str]] = field(default_factory=list)
+    #: The id of one whose payload is fine, if there is one; else of any.
+    sample: int | None = None
 
     @property
     def count(self) -> int:
@@ -117,6 +121,7 @@ def dry_run(
     ids = _ids_to_look_at(going, forecast.count, among)
     forecast.looked_at = len(ids)
     _ask_inbox(forecast, ids, using)
+    _ask_plans(forecast, ids, using)
     _validate(forecast, ids, using, change)
     return forecast
 
@@ -176,11 +181,22 @@ def _ask_inbox(forecast: Forecast, ids: list[int], using: str) -> None:
         forecast.forgotten = letters.filter(sent_at__lt=mark).exclude(Exists(records)).count()
 
 
+def _ask_plans(forecast: Forecast, ids: list[int], using: str) -> None:
+    plans = Plan.objects.using(using).under_way()
+    planned = PlannedLetter.objects.using(using).filter(
+        dead_letter=OuterRef("pk"), plan__in=plans, state=PlannedLetter.State.PENDING
+    )
+    letters = DeadLetter.objects.using(using).filter(pk__any_of=ids)
+    forecast.planned = letters.filter(Exists(planned)).count()
+
+
 def _validate(forecast: Forecast, ids: list[int], using: str, change: Callable[[Any], Any]) -> None:
     letters = DeadLetter.objects.using(using).filter(pk__any_of=ids).order_by("pk")
     problems: Counter[bool] = Counter()
     for letter in letters.defer("traceback", "error", "payload").iterator(chunk_size=100):
         problem = _problem_with(letter, change)
+        if forecast.sample is None or not (problem or problems[False]):
+            forecast.sample = letter.pk
         problems[bool(problem)] += 1
         if problem and len(forecast.problems) < _EXAMPLES:
             forecast.problems.append((letter.pk, problem))

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 import pytest
 from django.utils import timezone
 
-from django_eventbus import Event, publish
+from django_eventbus import Event, dry_runs, publish
 from django_eventbus.admin import closing, export
 from django_eventbus.admin.copies import pytest_of
 from django_eventbus.admin.export import cell
@@ -32,6 +32,7 @@ from tests.test_redrive_screens import (
     DRY_RUN,
     GROUPS,
     LIST,
+    PACE,
     PLANS,
     SCRIPT,
     carry_out,
@@ -369,14 +370,28 @@ def test_what_is_partly_hidden_is_not_edited(letter, settings):
 # A patch over a selection.
 
 
+def tried(client, patch, query="type=order.placed", **answers):
+    """Look at the dry run of a selection, and then at that with *patch*."""
+    shown = client.get(f"{DRY_RUN}?{query}")
+    form = {"selection": shown.context["selection"], "patch": patch, "tried": "", "try": "yes"}
+    return client.post(DRY_RUN, {**form, **PACE, **answers})
+
+
+def started(client, shown, patch, **answers):
+    """Press *Start the re-drive* on a dry run."""
+    form = {"selection": shown.context["selection"], "patch": patch, **PACE, **answers}
+    return client.post(DRY_RUN, {**form, "tried": shown.context["change"].as_tried})
+
+
 def test_a_patch_is_tried_and_then_heals_a_selection(admin_client, bus, letters):
     handled: list = []
     bus_charge(bus, handled)
     patch = '{"currency": "EUR"}'
 
-    shown = admin_client.get(DRY_RUN, {"type": "order.placed", "patch": patch})
+    shown = tried(admin_client, patch)
     assert shown.context["forecast"].count == 3
-    made = planned(admin_client, "type=order.placed", patch=patch)
+    assert not Plan.objects.exists()
+    made = started(admin_client, shown, patch)
     carry_out(bus)
 
     assert {event.payload["currency"] for event in handled} == {"EUR"}
@@ -384,21 +399,94 @@ def test_a_patch_is_tried_and_then_heals_a_selection(admin_client, bus, letters)
     assert "currency" in text(admin_client.get(made.headers["Location"]))
 
 
+@pytest.mark.parametrize(
+    ("seen", "typed"), [("", '{"a": 1}'), ('{"a": 1}', '{"a": true}'), ('{"a": 1}', "")]
+)
+def test_a_patch_that_was_not_dry_run_is_dry_run_before_anything_is_started(
+    admin_client, letters, seen, typed
+):
+    shown = tried(admin_client, seen)
+
+    again = started(admin_client, shown, typed, reason="It was wrong.", rate="7")
+
+    assert not Plan.objects.exists()
+    assert "Nothing was started" in text(again)
+    assert again.context["change"]["patch"].value() == typed
+    assert (again.context["form"]["reason"].value(), again.context["form"]["rate"].value()) == (
+        "It was wrong.",
+        "7",
+    )
+    assert started(admin_client, again, typed).status_code == 302
+    assert Plan.objects.get().patch == (json.loads(typed) if typed else None)
+
+
+def test_a_dry_run_with_a_patch_keeps_what_was_typed_and_complains_of_nothing(
+    admin_client, letters, settings
+):
+    settings.EVENTBUS = {**settings.EVENTBUS, "REASON_ABOVE": 2}
+
+    shown = tried(admin_client, '{"a": 1}', reason="", limit="2", canary="x")
+
+    form = shown.context["form"]
+    assert (form["limit"].value(), form["canary"].value()) == ("2", "x")
+    assert not form.errors
+
+
+def test_a_dry_run_with_a_patch_shows_what_changes_in_one_of_them(admin_client, letters):
+    shown = tried(admin_client, '{"currency": "EUR", "order_id": null}')
+
+    lines = {(line.kind, line.text) for line in shown.context["example"]}
+    assert {("removed", '-  "order_id": 0'), ("added", '+  "currency": "EUR"')} <= lines
+    assert "What changes in one of them" in text(shown)
+    assert "What changes in one of them" not in text(tried(admin_client, ""))
+
+
+def test_what_a_patch_changes_is_hidden_from_who_may_not_see_it(letters, settings):
+    settings.EVENTBUS = {**settings.EVENTBUS, "REDACT": ["order_id"]}
+    client = user_with("view_deadletter", "redrive_deadletter", "edit_deadletter")
+
+    shown = tried(client, '{"order_id": 0}')
+
+    assert shown.context["example"] == []
+
+
 def test_a_patch_that_makes_payloads_invalid_is_told_by_the_dry_run(admin_client, bus):
     bus.subscribe(OrderPlaced, name="charge", tries=1)(Handler())
     publish(OrderPlaced(order_id=1))
     bus.drain()
+    letter = DeadLetter.objects.get()
 
-    shown = admin_client.get(DRY_RUN, {"type": "order.placed", "patch": '{"order_id": null}'})
+    shown = tried(admin_client, '{"order_id": null}')
 
     assert shown.context["forecast"].invalid == 1
-    assert "order_id" in text(shown)
+    assert "0 would be re-driven of 1" in text(shown)
+    assert "1 payload invalid with this patch: the plan would skip them" in text(shown)
+    assert f"Dead letter order.placed ({letter.pk})" in text(shown)
+    assert "OrderPlaced: order_id is missing" in text(shown)
 
 
-def test_a_patch_that_is_no_json_is_said_and_makes_no_plan(admin_client, letters):
-    refused = planned(admin_client, "type=order.placed", patch="{")
+def test_of_a_sample_it_is_told_about_how_many_a_patch_fits(admin_client, bus, monkeypatch):
+    bus.subscribe(OrderPlaced, name="charge", tries=1)(Handler())
+    for number in range(4):
+        publish(OrderPlaced(order_id=number))
+    bus.drain()
+    monkeypatch.setattr(dry_runs, "ALL", 2)
+    monkeypatch.setattr(dry_runs, "SAMPLE", 2)
+    monkeypatch.setattr(dry_runs, "PLACES", 1)
 
-    assert "Line 1, column 2" in text(refused)
+    shown = text(tried(admin_client, '{"order_id": null}'))
+
+    assert "about 0 would be re-driven of 4" in shown
+
+
+@pytest.mark.parametrize(
+    ("patch", "sentence"),
+    [("{", "Line 1, column 2"), ("null", "Write an object"), ("[1]", "Write an object")],
+)
+def test_a_patch_that_is_none_is_said_and_makes_no_plan(admin_client, letters, patch, sentence):
+    refused = planned(admin_client, "type=order.placed", patch=patch)
+
+    assert sentence in text(refused)
     assert not Plan.objects.exists()
 
 

@@ -298,6 +298,7 @@ def test_a_filter_that_cannot_be_read_is_said(admin_client, letters):
     ("query", "sentence"),
     [
         ("typ=climb.up", "typ=climb.up: there is no such filter; did you mean 'type'."),
+        ("patch={}", "there is no such filter"),
         ("payload.order_id=", 'write a value; "" is the empty text'),
         ("payload_name=order_id", 'payload.order_id=: write a value; "" is the empty text.'),
         ("payload_value=1", "write where in the payload"),
@@ -510,6 +511,19 @@ def test_the_time_of_a_frozen_selection_is_told_as_other_times_are(admin_client,
     shown = admin_client.get(f"{DRY_RUN}?type=order.placed&as_of=2026-01-31T12:00:00%2B00:00~9")
 
     assert "type=order.placed, as of 2026-01-31 06:00:00" in text(shown)
+
+
+def test_the_dry_run_says_how_long_it_takes_and_what_another_plan_is_at(admin_client, letters):
+    planned(admin_client, f"id={letters[0].pk}", canary=1)
+
+    shown = admin_client.get(f"{DRY_RUN}?type=order.placed")
+    slow = {"selection": shown.context["selection"], **PACE, "rate": "0.01", "try": "yes"}
+
+    assert "1 in a plan under way: the second of the two plans skips them" in text(shown)
+    assert "it takes about 5m" in text(admin_client.post(DRY_RUN, slow))
+    assert "it takes about 100s" in text(admin_client.post(DRY_RUN, {**slow, "limit": "1"}))
+    for rate in ("nan", "1e-320", "0", "x"):
+        assert "it takes about" not in text(admin_client.post(DRY_RUN, {**slow, "rate": rate}))
 
 
 def test_a_get_moves_nothing(admin_client, letters):

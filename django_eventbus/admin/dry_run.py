@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from django import forms
@@ -15,6 +16,13 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_eventbus.admin.filters import filters_in, in_words, seen_by, selection_in
+from django_eventbus.admin.forecasts import (
+    concerns_of,
+    duration_of,
+    example_of,
+    moving,
+    problems_of,
+)
 from django_eventbus.admin.json_fields import StrictJSONField
 from django_eventbus.admin.pages import page, require_view, url_of
 from django_eventbus.admin.ways_back import query_of_list, way_back
@@ -26,7 +34,6 @@ from django_eventbus.models import DeadLetter, Plan
 from django_eventbus.permissions import Verb, why_not
 from django_eventbus.plans import Pace, make_plan, start
 from django_eventbus.selections import Selection
-from django_eventbus.sentences import translated
 from django_eventbus.setting_values import FASTEST, MOST, SLOWEST
 
 
@@ -61,9 +68,9 @@ class PaceForm(forms.Form):
         widget=forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"}),
     )
 
-    def __init__(self, data: QueryDict | None, *, count: int) -> None:
+    def __init__(self, data: QueryDict | None, *, count: int, typed: QueryDict) -> None:
         usual = Pace()
-        initial = {name: getattr(usual, name, None) for name in self.base_fields}
+        initial = {name: typed.get(name, getattr(usual, name, None)) for name in self.base_fields}
         super().__init__(data, initial=initial)
         reason = self.fields["reason"]
         reason.help_text = _("Needed for more than %(number)d.") % {"number": conf.reason_above}
@@ -83,23 +90,48 @@ class PatchForm(forms.Form):
         help_text=gettext_lazy('As in RFC 7396: {"currency": "EUR", "old": null}.'),
     )
 
+    def clean_patch(self) -> dict[str, Any] | None:
+        patch = self.cleaned_data["patch"]
+        if self.data.get("patch", "").strip() and not isinstance(patch, dict):
+            raise forms.ValidationError(_('Write an object, such as {"currency": "EUR"}.'))
+        return patch if isinstance(patch, dict) else None
+
+    @property
+    def answer(self) -> dict[str, Any] | None:
+        """The patch, or None: there is none, or it cannot be read."""
+        return self.cleaned_data["patch"] if self.is_valid() else None
+
+    @property
+    def as_tried(self) -> str:
+        """The patch that the dry run is of, as the form hands it back."""
+        return "" if self.answer is None else json.dumps(self.answer, sort_keys=True)
+
+    @property
+    def is_tried(self) -> bool:
+        """Whether the dry run that was seen is the one of this patch."""
+        return self.is_valid() and self.as_tried == self.data.get("tried", "")
+
 
 def dry_run_view(screen: ModelAdmin[Any], request: HttpRequest) -> HttpResponse:
     """Show what a re-drive of the selection would do; by POST, make the plan and start it."""
     require_view(screen, request)
     using = database_of(screen, request)
-    change = PatchForm(request.POST if request.method == "POST" else request.GET)
-    patch = change.cleaned_data["patch"] if change.is_valid() else None
-    forecast = _forecast(asked_selection(request, using), patch, using)
-    form = PaceForm(request.POST if request.method == "POST" else None, count=forecast.count)
-    refusal = refusal_of(request.user, forecast, is_edit=patch is not None)
-    if request.method == "POST":
-        if refusal:
-            raise PermissionDenied(refusal)
-        is_valid = form.is_valid() and change.is_valid()
-        if is_valid and (plan := _made(request, forecast.selection, form, patch, using=using)):
+    change = PatchForm(request.POST)
+    forecast = _forecast(asked_selection(request, using), change.answer, using)
+    refusal = refusal_of(request.user, forecast, is_edit=change.answer is not None)
+    is_start = request.method == "POST" and "try" not in request.POST
+    if is_start and refusal:
+        raise PermissionDenied(refusal)
+    # What was not seen in a dry run is not started: the page is shown anew, with what was typed.
+    answers = request.POST if is_start and change.is_tried else None
+    form = PaceForm(answers, count=forecast.count, typed=request.POST)
+    if answers and form.is_valid():
+        plan = _made(request, forecast.selection, form, change.answer, using=using)
+        if plan:
             return _followed(screen, request, plan)
-    return _shown(screen, request, forecast, (form, change), refusal)
+    about = _about(screen, request, forecast, change)
+    about |= {"is_untried": is_start and change.is_valid() and not change.is_tried}
+    return _shown(screen, request, forecast, form, {**about, "why_not": refusal})
 
 
 def _followed(screen: ModelAdmin[Any], request: HttpRequest, plan: Plan) -> HttpResponse:
@@ -156,47 +188,40 @@ def _made(
     return start(plan.pk, by=by, using=using)
 
 
+def _about(
+    screen: ModelAdmin[Any], request: HttpRequest, forecast: Forecast, change: PatchForm
+) -> dict[str, Any]:
+    using, is_patched = database_of(screen, request), change.answer is not None
+    return {
+        "change": change,
+        "why_not_edit": why_not(request.user, "edit"),
+        "moving": moving(forecast, is_patched=is_patched),
+        "is_patched": is_patched,
+        "example": example_of(forecast, change.answer, request.user, using),
+        "concerns": concerns_of(forecast, is_patched=is_patched),
+        "problems": problems_of(screen, forecast, using),
+        "words": in_words(forecast.selection),
+    }
+
+
 def _shown(
     screen: ModelAdmin[Any],
     request: HttpRequest,
     forecast: Forecast,
-    forms: tuple[PaceForm, PatchForm],
-    refusal: str,
+    form: PaceForm,
+    about: dict[str, Any],
 ) -> HttpResponse:
-    form, change = forms
+    limit, rate = form["limit"].value(), form["rate"].value()
     context = {
         "forecast": forecast,
         "form": form,
-        "change": change,
-        "pairs": forecast.selection.pairs,
-        "why_not": refusal,
-        "why_not_edit": why_not(request.user, "edit"),
         "selection": forecast.selection.query(),
-        "words": in_words(forecast.selection),
         "staying": named_states(forecast.staying),
-        "concerns": concerns_of(forecast),
-        "problems": [
-            (url_of(screen, "change", key), translated(why)) for key, why in forecast.problems
-        ],
+        "duration": duration_of(about["moving"], rate, limit),
         "back": way_back(screen, request, forecast.selection),
         "back_query": query_of_list(request),
     }
-    return page(screen, request, "dry_run", _("Re-drive: dry run"), **context)
-
-
-def concerns_of(forecast: Forecast) -> list[tuple[str, int, bool]]:
-    """Return (what, how many, whether that is an estimate) of what would not go well."""
-    sampled = (
-        (_("already handled: the inbox would skip them"), forecast.already_handled),
-        (_("older than what the inbox remembers: they would be parked again"), forecast.forgotten),
-        (_("payload invalid: no handler could be given them"), forecast.invalid),
-    )
-    exact = (
-        (_("no subscription: nobody here handles them"), forecast.without_subscription),
-        (_("no queue: it is not one of this project's"), forecast.without_queue),
-    )
-    scaled = [(words, forecast.scaled(count), forecast.is_sampled) for words, count in sampled]
-    return [*((words, count, False) for words, count in exact), *scaled]
+    return page(screen, request, "dry_run", _("Re-drive: dry run"), **context, **about)
 
 
 def named_states(counts: dict[str, int]) -> list[tuple[str, int]]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from difflib import unified_diff
 from typing import Any
 
 from django import forms
@@ -17,8 +14,9 @@ from django.shortcuts import redirect
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from django_eventbus.admin.diffs import DiffLine, diff_of_json
 from django_eventbus.admin.dry_run import database_of
-from django_eventbus.admin.excerpts import headers_of, visible
+from django_eventbus.admin.excerpts import headers_of
 from django_eventbus.admin.json_fields import StrictJSONField, written
 from django_eventbus.admin.pages import page, require_view, url_of
 from django_eventbus.edited_messages import Edit, own_headers, problems_of
@@ -30,14 +28,6 @@ from django_eventbus.permissions import hidden_from, why_not
 from django_eventbus.redaction import redacted
 from django_eventbus.sentences import translated
 from django_eventbus.validation import payload_or_none
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiffLine:
-    """A line of a diff: "added", "removed", "place" or the same."""
-
-    kind: str
-    text: str
 
 
 class EditForm(forms.Form):
@@ -110,21 +100,8 @@ def edit_refusal(user: Any, letter: DeadLetter) -> str:
 
 def diff_of(letter: DeadLetter, edit: Edit) -> list[DiffLine]:
     """Return what *edit* changes, line by line."""
-    old = _text(payload_or_none(letter), own_headers(letter))
-    new = _text(edit.payload, edit.headers)
-    return list(_lines(unified_diff(old, new, lineterm="", n=3)))
-
-
-def _text(payload: Any, headers: Any) -> list[str]:
-    return written({"payload": payload, "headers": headers}).splitlines()
-
-
-def _lines(diff: Iterator[str]) -> Iterator[DiffLine]:
-    kinds = {"+": "added", "-": "removed", "@": "place"}
-    for number, line in enumerate(diff):
-        # The first two name files.
-        if number > 1:
-            yield DiffLine(kind=kinds.get(line[:1], "same"), text=visible(line))
+    old = {"payload": payload_or_none(letter), "headers": own_headers(letter)}
+    return diff_of_json(old, {"payload": edit.payload, "headers": edit.headers})
 
 
 def _editor(

@@ -30,7 +30,7 @@ KEPT = "kept"
 _PARTS = (("header", "headers"), ("payload", "payload"))
 _PAIRED = tuple(f"{part}_{half}" for part, _column in _PARTS for half in ("name", "value"))
 #: What the URLs of the pages have beside filters.
-_OWN = frozenset(("after", "before", "page", "format", "patch", BACK, FILLED_IN, KEPT, *_PAIRED))
+_OWN = frozenset(("after", "before", "page", "format", BACK, FILLED_IN, KEPT, *_PAIRED))
 
 
 class FilterForm(forms.Form):

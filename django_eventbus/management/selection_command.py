@@ -111,6 +111,7 @@ def as_json(forecast: Forecast) -> dict[str, Any]:
         "already_handled": forecast.already_handled,
         "forgotten": forecast.forgotten,
         "invalid": forecast.invalid,
+        "planned": forecast.planned,
     }
 
 
@@ -132,6 +133,9 @@ def as_lines(forecast: Forecast) -> list[str]:
         ),
         f"{forecast.invalid:,}{sampled} have a payload that their handler cannot be given.": (
             forecast.invalid
+        ),
+        f"{forecast.planned:,}{sampled} are in a plan under way: the second skips them.": (
+            forecast.planned
         ),
     }
     lines += [line for line, count in counts.items() if count]
