@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from django_eventbus.merge_patches import merged
 from django_eventbus.messages import CAUSATION, EDITED_FROM, Message, uuid7
 from django_eventbus.models import DeadLetter
 from django_eventbus.payloads import body_of
-from django_eventbus.validation import payload_or_none, problems_with, unsendable
+from django_eventbus.validation import is_readable, payload_or_none, problems_with, unsendable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,19 @@ def problems_of(letter: DeadLetter, edit: Edit) -> list[str]:
     if edit.headers is not None and (problem := headers_problem(edit.headers)):
         found.append(problem)
     return found
+
+
+def is_unchanged(letter: DeadLetter, edit: Edit) -> bool:
+    """Whether *edit* says what the message says already."""
+    headers = own_headers(letter)
+    old = _text(payload_or_none(letter), headers)
+    new = _text(edit.payload, headers if edit.headers is None else edit.headers)
+    return old == new and is_readable(letter)
+
+
+def _text(*values: Any) -> str:
+    # Not the values themselves: Python takes 1 and true for the same.
+    return json.dumps(values, sort_keys=True, default=str)
 
 
 def edited_message(letter: DeadLetter, edit: Edit) -> Message:

@@ -9,12 +9,17 @@ from django.utils.translation import gettext as _
 
 from django_eventbus import audit
 from django_eventbus.dry_runs import Forecast, dry_run
-from django_eventbus.edited_messages import Edit, edited_message
+from django_eventbus.edited_messages import Edit, edited_message, is_unchanged
 from django_eventbus.exceptions import BadEdit
 from django_eventbus.merge_patches import merged
 from django_eventbus.models import DeadLetter
 from django_eventbus.redrive import Departure, send_back
 from django_eventbus.selections import Selection
+from django_eventbus.sentences import gettext_noop, known
+
+UNCHANGED = known(
+    gettext_noop("Nothing was changed. To send it as it was, under its own id, re-drive it.")
+)
 
 
 def edit_and_redrive(
@@ -31,6 +36,8 @@ def edit_and_redrive(
         letter = letters.redrivable().filter(pk=letter_id).first()
         if letter is None or (round is not None and letter.round != round):
             raise BadEdit([_("The dead letter is no longer open, or was re-driven meanwhile.")])
+        if is_unchanged(letter, edit):
+            raise BadEdit([UNCHANGED])
         message = edited_message(letter, edit)
         audit.record(
             "edit and re-drive",

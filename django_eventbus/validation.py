@@ -34,6 +34,15 @@ def payload_or_none(letter: DeadLetter) -> Any:
         return None
 
 
+def is_readable(letter: DeadLetter) -> bool:
+    """Whether the body says anything: null is something."""
+    try:
+        read(letter.message(), conf.max_body_bytes)
+    except Unreadable:
+        return False
+    return True
+
+
 def unsendable(payload: Any) -> list[str]:
     """Say why *payload* cannot be sent as JSON, or return nothing."""
     try:

@@ -316,6 +316,45 @@ def test_the_editor_shows_the_message_and_locks_the_headers_of_the_bus(admin_cli
     assert "reserved" in str(refused.context["form"].errors["headers"])
 
 
+def test_a_message_in_which_nothing_was_changed_is_not_sent(admin_client, letter):
+    for step in ("review", "send"):
+        refused = edited(admin_client, letter, '{"order_id": 0}', '{"tenant": "acme"}', step)
+        assert "To send it as it was, under its own id, re-drive it." in text(refused)
+    changed = edited(admin_client, letter, '{"order_id": false}', '{"tenant": "acme"}')
+
+    assert states() == ["open"] * 3
+    assert '+    "order_id": false' in [each.text for each in changed.context["diff"]]
+
+
+def test_what_cannot_be_read_is_written_anew_for_whoever_takes_it(admin_client, bus):
+    handled: list = []
+    bus.put(type="order.placed", body=b'{"order_id": 4,}')
+    bus_charge(bus, handled)
+    bus.drain()
+    letter = bus.letter
+
+    shown = admin_client.get(f"{GROUPS}{letter.pk}/edit/")
+    done = edited(admin_client, letter, '{"order_id": 4}', step="send")
+    bus.drain()
+
+    assert shown.context["form"].initial["payload"] == ""
+    assert "The message had reached no subscription." in text(shown)
+    assert "(charge)" in text(shown)
+    assert "write the payload anew" in text(shown)
+    assert f'<a href="{page_of(letter)}">Look again</a>' in done.content.decode()
+    assert [event.payload for event in handled] == [{"order_id": 4}]
+
+
+def test_what_nobody_would_be_given_cannot_be_edited(admin_client, bus):
+    bus.put(type="", body=b"{")
+    bus_charge(bus, [])
+    bus.drain()
+    letter = bus.letter
+
+    assert "No subscription on its queue would be given" in text(admin_client.get(page_of(letter)))
+    assert admin_client.get(f"{GROUPS}{letter.pk}/edit/").status_code == 403
+
+
 def test_errors_are_told_by_field(admin_client, bus):
     bus.subscribe(OrderPlaced, name="charge", tries=1)(Handler())
     publish(OrderPlaced(order_id=1))
@@ -327,6 +366,7 @@ def test_errors_are_told_by_field(admin_client, bus):
         ("{}", ("order_id is missing",)),
         ('{"order_id": 1,', ("Line 1, column 16",)),
         ('{"order_id": NaN}', ("NaN is not JSON",)),
+        ('{"order_id": 1, "total": {"a": 1, "a": 2}}', ("is there twice",)),
         ("", ("This field is required",)),
     ):
         errors = str(edited(admin_client, letter, payload, step="send").context["form"].errors)

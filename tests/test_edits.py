@@ -143,6 +143,15 @@ def test_everything_that_is_wrong_is_said_at_once(letter):
     assert not OutboxEvent.objects.exists()
 
 
+def test_an_edit_that_changes_nothing_is_refused(letter):
+    same = Edit(payload={"grams": 5000, "order_id": 1}, headers={"tenant": "acme"})
+
+    with pytest.raises(BadEdit, match="Nothing was changed"):
+        edit_and_redrive(letter.pk, same, by="ada", reason="", using="default")
+
+    assert not OutboxEvent.objects.exists()
+
+
 def test_what_json_cannot_hold_is_refused(letter):
     assert "cannot" in problems_of(letter, Edit(payload={"grams": float("nan")}))[0]
 

@@ -11,6 +11,7 @@ from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -19,15 +20,15 @@ from django_eventbus.admin.dry_run import database_of
 from django_eventbus.admin.excerpts import headers_of
 from django_eventbus.admin.json_fields import StrictJSONField, written
 from django_eventbus.admin.pages import page, require_view, url_of
-from django_eventbus.edited_messages import Edit, own_headers, problems_of
-from django_eventbus.edits import edit_and_redrive
+from django_eventbus.edited_messages import Edit, is_unchanged, own_headers, problems_of
+from django_eventbus.edits import UNCHANGED, edit_and_redrive
 from django_eventbus.exceptions import BadEdit
 from django_eventbus.headers import is_reserved
 from django_eventbus.models import DeadLetter
 from django_eventbus.permissions import hidden_from, why_not
 from django_eventbus.redaction import redacted
 from django_eventbus.sentences import translated
-from django_eventbus.validation import payload_or_none
+from django_eventbus.validation import is_readable, payload_or_none, receivers_of
 
 
 class EditForm(forms.Form):
@@ -46,7 +47,7 @@ class EditForm(forms.Form):
     def __init__(self, data: Any, letter: DeadLetter) -> None:
         self.letter = letter
         initial = {
-            "payload": written(payload_or_none(letter)),
+            "payload": written(payload_or_none(letter)) if is_readable(letter) else "",
             "headers": written(own_headers(letter)),
             "round": letter.round,
         }
@@ -64,6 +65,8 @@ class EditForm(forms.Form):
             for problem in problems_of(self.letter, self.edit):
                 field = "headers" if problem.startswith("header ") else "payload"
                 self.add_error(field, translated(problem))
+        if not self.errors and is_unchanged(self.letter, self.edit):
+            self.add_error(None, translated(UNCHANGED))
         return data
 
     @property
@@ -92,6 +95,8 @@ def edit_refusal(user: Any, letter: DeadLetter) -> str:
     """Say why *user* may not edit *letter*, or return ""."""
     if refusal := why_not(user, "edit", letter.queue):
         return refusal
+    if not letter.subscription and not (letter.type and receivers_of(letter)):
+        return _("No subscription on its queue would be given what you write.")
     rules, payload = hidden_from(user, letter.queue), payload_or_none(letter)
     shown = redacted(payload, "payload", rules), redacted(letter.headers, "headers", rules)
     # What is hidden would be overwritten by the word that hides it.
@@ -112,6 +117,8 @@ def _editor(
         "letter": letter,
         "form": form,
         "locked": headers_of(locked),
+        "receivers": ", ".join(each.name for each in receivers_of(letter)),
+        "is_readable": is_readable(letter),
         "is_open": letter.state in DeadLetter.REDRIVABLE,
         "back": url_of(screen, "change", letter.pk),
     }
@@ -143,5 +150,7 @@ def _sent(
         form.add_error(None, list(map(translated, error.problems)))
         return _editor(screen, request, letter, form)
     words = _("Sent as %(id)s; the outcome is awaited.") % {"id": message_id}
-    screen.message_user(request, words, messages.SUCCESS)
-    return redirect(url_of(screen, "change", letter.pk))
+    url, again = url_of(screen, "change", letter.pk), _("Look again")
+    said = format_html('{} <a href="{}">{}</a>', words, url, again)
+    screen.message_user(request, said, messages.SUCCESS)
+    return redirect(url)

@@ -27,7 +27,7 @@ class StrictJSONField(forms.CharField):
 def parsed(text: str) -> Any:
     """Return what *text* says as JSON, or raise ValidationError with the place."""
     try:
-        return json.loads(text, parse_constant=_refuse)
+        return json.loads(text, parse_constant=_refuse, object_pairs_hook=_once_each)
     except json.JSONDecodeError as error:
         words = {"line": error.lineno, "column": error.colno, "problem": error.msg}
         raise ValidationError(_("Line %(line)d, column %(column)d: %(problem)s.") % words) from None
@@ -38,6 +38,15 @@ def parsed(text: str) -> Any:
 def written(value: Any) -> str:
     """Return *value* as JSON with lines."""
     return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _value in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValidationError(_("The key %(key)s is there twice.") % {"key": json.dumps(twice)})
+    return found
 
 
 def _refuse(constant: str) -> NoReturn:
