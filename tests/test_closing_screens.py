@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 import pytest
 from django.utils import timezone
 
-from django_eventbus import Event, dry_runs, publish
+from django_eventbus import Event, audit, dry_runs, publish
 from django_eventbus.admin import closing, export
 from django_eventbus.admin.copies import pytest_of
 from django_eventbus.admin.export import cell
@@ -19,6 +19,7 @@ from django_eventbus.closing import closing_pace, start_closing
 from django_eventbus.models import (
     AuditEntry,
     DeadLetter,
+    FailureGroup,
     InboxRecord,
     OutboxEvent,
     Plan,
@@ -668,6 +669,25 @@ def test_what_cannot_be_read_is_copied_as_a_command_only(admin_client, bus, char
 
 
 # The audit.
+
+
+def test_the_audit_says_which_were_meant_and_what_came_of_it_in_words(admin_client, letters):
+    asked = admin_client.get(f"{GROUPS}discard/?type=order.placed")
+    confirm(admin_client, asked, reason="Test orders.")
+    many = "id=" + ",".join(map(str, range(1000)))
+    group = FailureGroup.objects.latest("created_at")
+    for selection in ("outbox=1,2", "type=%C3%A4", f"group={group.pk}", many, ""):
+        audit.record("discard", by="ada", selection=selection, using="default")
+
+    listed = admin_client.get("/admin/eventbus/auditentry/")
+
+    assert "type=order.placed, as of 20" in text(listed)
+    assert "3 discarded" in text(listed)
+    assert "pending" not in text(listed)
+    assert "outbox=1,2" in text(listed)
+    assert "type=ä" in text(listed)
+    assert f"group=“{group}" in text(listed)
+    assert "id=0,1,2," in text(listed)
 
 
 def test_the_audit_tells_who_did_what_and_cannot_be_changed(admin_client, bus, letters):

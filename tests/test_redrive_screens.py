@@ -676,6 +676,17 @@ def test_who_may_re_drive_but_not_see_plans_is_led_back_to_the_list(letters):
     assert f"Plan {plan.pk} is started; the workers carry it out." in text(followed)
 
 
+def test_a_group_is_named_by_its_failure_where_it_is_re_driven(admin_client, letters):
+    group = letters[0].fingerprint
+    name = "group=“charge ValueError: the card is broken"
+
+    assert name in text(admin_client.get(f"{DRY_RUN}?group={group}"))
+    assert name in text(admin_client.get(f"{GROUPS}discard/?group={group}"))
+    assert "group=unheard-of" in text(admin_client.get(f"{DRY_RUN}?group=unheard-of"))
+    admin_client.post(DRY_RUN, {"selection": f"group={group}", **PACE})
+    assert name in text(admin_client.get(page_of(Plan.objects.get())))
+
+
 def test_the_right_to_redrive_alone_does_not_show_dead_letters(letters):
     client = user_with("redrive_deadletter")
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from urllib.parse import unquote_plus
 
 from django.contrib import admin
+from django.db import DEFAULT_DB_ALIAS
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
+from django_eventbus.admin.audit_outcomes import result_in_words
 from django_eventbus.admin.excerpts import short, text_of
+from django_eventbus.admin.filters import in_words
 from django_eventbus.admin.read_only import PlainReadOnlyAdmin
+from django_eventbus.exceptions import BadSelection
 from django_eventbus.models import AuditEntry
+from django_eventbus.selections import Selection
 from django_eventbus.sentences import translated
+
+#: Characters of a selection that are read for a column: one of ids can be very long.
+MOST_READ = 1000
 
 
 @admin.register(AuditEntry)
@@ -34,7 +41,7 @@ class AuditEntryAdmin(PlainReadOnlyAdmin):
 
     @admin.display(description=_("selection"))
     def selection(self, entry: AuditEntry) -> str:
-        return short(unquote_plus(entry.filter))
+        return short(said(entry.filter, entry._state.db or DEFAULT_DB_ALIAS))
 
     @admin.display(description=_("reason"))
     def whole_reason(self, entry: AuditEntry) -> str:
@@ -53,9 +60,19 @@ class AuditEntryAdmin(PlainReadOnlyAdmin):
 
     @admin.display(description=_("what came of it"))
     def result(self, entry: AuditEntry) -> str:
-        return short(json.dumps(entry.outcome)) if entry.outcome else "-"
+        return short(result_in_words(entry.outcome)) if entry.outcome else "-"
 
 
 def _why(entry: AuditEntry) -> str:
     """Return why it was done: as a person said it, or as a plan says it of itself."""
     return translated(entry.why) if entry.verb in AuditEntry.BY_PLANS else entry.why
+
+
+def said(query: str, using: str) -> str:
+    """Say what a selection that was written down is about, groups by their failures."""
+    if len(query) > MOST_READ:
+        return unquote_plus(query[:MOST_READ])
+    try:
+        return in_words(Selection.from_query(query), using) if query else "-"
+    except BadSelection:
+        return unquote_plus(query)

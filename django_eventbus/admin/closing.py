@@ -154,7 +154,7 @@ def verb_view(verb: SelectionVerb, screen: ModelAdmin[Any], request: HttpRequest
         "targets": targets[:TARGETS_LIMIT],
         "staying": named_states(staying_of(letters_of(selection, using), verb.states)),
         "why_not": refusal,
-        "words": in_words(selection),
+        "words": in_words(selection, using),
         "selection": selection.query(),
         "back": way_back(screen, request, selection),
         "back_query": query_of_list(request),

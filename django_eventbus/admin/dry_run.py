@@ -200,7 +200,7 @@ def _about(
         "example": example_of(forecast, change.answer, request.user, using),
         "concerns": concerns_of(forecast, is_patched=is_patched),
         "problems": problems_of(screen, forecast, using),
-        "words": in_words(forecast.selection),
+        "words": in_words(forecast.selection, using),
     }
 
 

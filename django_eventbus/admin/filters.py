@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -12,13 +13,14 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from django_eventbus.admin.excerpts import visible
 from django_eventbus.admin.read_only import localised
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import BadSelection
-from django_eventbus.models import DeadLetter
+from django_eventbus.models import DeadLetter, FailureGroup
 from django_eventbus.permissions import hidden_from, may
 from django_eventbus.redaction import is_hidden
-from django_eventbus.selections import Selection
+from django_eventbus.selections import Selection, Term
 
 ALL = "all"
 #: The list that a page was come to from, as its query.
@@ -158,14 +160,21 @@ def _refuse_hidden(selection: Selection, user: Any) -> None:
             raise BadSelection(_("%(name)s is hidden from you.") % {"name": term.written_name})
 
 
-def in_words(selection: Selection) -> str:
-    """Say which dead letters are meant, and as of when."""
-    others = Selection(tuple(term for term in selection.terms if term.name != "as_of"))
+def in_words(selection: Selection, using: str) -> str:
+    """Say which dead letters are meant, groups by their failures, and as of when."""
+    terms = [_by_failure(term, using) for term in selection.terms if term.name != "as_of"]
+    meant = Selection(tuple(terms)).words()
     if not selection.cut:
-        return others.words()
+        return meant
     at = localised(selection.cut.at)
-    words = {"words": others.words(), "time": f"{at:%Y-%m-%d %H:%M:%S}"}
-    return _("%(words)s, as of %(time)s") % words
+    return _("%(words)s, as of %(time)s") % {"words": meant, "time": f"{at:%Y-%m-%d %H:%M:%S}"}
+
+
+def _by_failure(term: Term, using: str) -> Term:
+    if term.name != "group":
+        return term
+    group = FailureGroup.objects.using(using).filter(pk=term.value).first()
+    return replace(term, text=f"“{visible(str(group))}”") if group else term
 
 
 def seen_by(user: Any, selection: Selection, using: str) -> Selection:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from django.db import DEFAULT_DB_ALIAS
+
 from django_eventbus.admin.excerpts import visible
 from django_eventbus.admin.filters import in_words
 from django_eventbus.models import DeadLetter, Plan, PlannedLetter
@@ -54,7 +56,7 @@ def progress_of(plan: Plan) -> Progress:
         settled=sum(
             number for state, number in counts.items() if state not in PlannedLetter.UNSETTLED
         ),
-        words=in_words(Selection.from_query(plan.filter)),
+        words=in_words(Selection.from_query(plan.filter), plan._state.db or DEFAULT_DB_ALIAS),
     )
 
 
