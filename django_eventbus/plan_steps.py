@@ -246,7 +246,7 @@ def _end_if_over(plan: Plan, using: str) -> int:
     rows = _rows(plan, using)
     skipped = _skip_pending(rows) if plan.state == State.CANCELLED else 0
     if not rows.filter(state__in=PlannedLetter.UNSETTLED).exists():
-        plan.end()
+        plan.end(progress(plan))
         is_whole = plan.state != State.CANCELLED
         verb = ACTIONS[plan.action].ended if is_whole else "plan ended"
         _audit(plan, verb, using, why=plan.note if plan.is_redrive else plan.reason)

@@ -119,6 +119,8 @@ def _written(plan: Plan, selection: Selection, pace: Pace | None, using: str) ->
         if not count:
             raise NothingToDo(str(action.nothing))
         require_reason(plan.reason, count)
+        plan.total = count
+        plan.save(using=using, update_fields=["total"])
         audit.record(
             action.made,
             by=plan.created_by,
@@ -169,9 +171,14 @@ def cancel(plan_id: int, *, by: str, using: str) -> Plan:
 
 def progress(plan: Plan) -> dict[str, int]:
     """Count the plan's dead letters by what has become of them; each state it knows has a number."""
-    rows = PlannedLetter.objects.using(plan._state.db).filter(plan=plan).order_by()
-    counts = dict(rows.values_list("state").annotate(Count("pk")))
+    # Nothing changes after its end, and a list may have many that have ended.
+    counts = plan.counts if plan.ended_at else _counted(plan)
     return {str(state): counts.get(state, 0) for state in ACTIONS[plan.action].outcomes}
+
+
+def _counted(plan: Plan) -> dict[str, int]:
+    rows = PlannedLetter.objects.using(plan._state.db).filter(plan=plan).order_by()
+    return dict(rows.values_list("state").annotate(Count("pk")))
 
 
 def _freeze_rows(plan: Plan, letters: DeadLetterQuerySet, using: str) -> int:

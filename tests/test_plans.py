@@ -162,6 +162,21 @@ def test_a_paused_plan_goes_on_when_it_is_resumed(bus, fault):
     assert again(plan).state == "done"
 
 
+def test_what_came_of_a_plan_is_known_without_a_look_at_its_rows(bus, fault):
+    park(bus, 3)
+    fault.is_mended = True
+    plan = planned()
+    bus.drain()
+    bus.relay()
+
+    PlannedLetter.objects.all().delete()
+
+    assert again(plan).total == 3
+    assert progress(again(plan)) == {
+        "pending": 0, "sent": 0, "healed": 3, "failed": 0, "skipped": 0, "unknown": 0,
+    }  # fmt: skip
+
+
 def test_after_a_canary_that_failed_another_one_goes_first(bus, fault):
     park(bus, 9)
     plan = planned({"canary": 2})

@@ -21,6 +21,7 @@ from django_eventbus.models import (
     OutboxEvent,
     Plan,
     PlannedLetter,
+    Worker,
 )
 from django_eventbus.plan_steps import step_plans
 from django_eventbus.redrive import give_up_waiting, redrive
@@ -756,7 +757,31 @@ def test_a_plan_pauses_itself_and_says_why(admin_client, bus, plan):
 
     assert "Paused : 1 of the latest 1 failed again" in text(shown)
     assert [part.count for part in shown.context["progress"].parts] == [0, 1, 0, 0, 0, 2]
+    words = [each["why"] for each in shown.context["outcomes"]]
+    assert words == ["ValueError: the card is broken"]
+
+
+def test_an_outcome_does_not_take_its_words_from_a_later_round(admin_client, bus, charge, plan):
+    carry_out(bus)
+    charge.error = ValueError("something else")
+    failed = PlannedLetter.objects.get(state="failed").dead_letter_id
+    redrive([failed], by="ada", using="default")
+    bus.drain()
+
+    shown = admin_client.get(f"{PLANS}{plan.pk}/change/")
+
     assert [each["why"] for each in shown.context["outcomes"]] == ["ValueError"]
+
+
+def test_a_patched_message_that_failed_says_why(admin_client, bus, letters):
+    patch = '{"order_id": 7}'
+    planned(admin_client, f"id={letters[0].pk}", patch=patch, tried=patch)
+    carry_out(bus)
+
+    shown = admin_client.get(f"{PLANS}{Plan.objects.get().pk}/change/")
+
+    words = [each["why"] for each in shown.context["outcomes"]]
+    assert words == ["ValueError: the card is broken"]
 
 
 def test_the_progress_of_a_plan_is_told_as_json(admin_client, bus, charge, plan):
@@ -779,10 +804,47 @@ def test_outcomes_are_shown_of_one_kind(admin_client, bus, plan):
     shown = admin_client.get(f"{PLANS}{plan.pk}/change/?outcome=pending")
 
     assert len(shown.context["outcomes"]) == 2
+    assert "2 of 2" in text(shown)
+
+
+def test_outcomes_of_a_kind_are_paged_through_to_the_last(admin_client, bus):
+    rows = [
+        DeadLetter(message_id=str(each), queue="q", type="a.b", body=b"{}") for each in range(120)
+    ]
+    DeadLetter.objects.bulk_create(rows)
+    planned(admin_client, "type=a.b", reason="mended", canary=120)
+    here = f"{PLANS}{Plan.objects.get().pk}/change/"
+    seen, query = [], "?outcome=pending"
+
+    for number in (50, 50, 20):
+        shown = admin_client.get(f"{here}{query}")
+        assert f"{number} of 120" in text(shown)
+        seen += [each["letter_id"] for each in shown.context["outcomes"]]
+        query = f"?outcome=pending&after={shown.context['following']}"
+
+    assert shown.context["following"] is None
+    assert sorted(seen) == sorted(DeadLetter.objects.values_list("pk", flat=True))
+    assert len(admin_client.get(f"{here}?outcome=pending&after=x").context["outcomes"]) == 50
+
+
+def test_a_plan_that_nobody_carries_out_says_so(admin_client, bus, plan):
+    words = "No relay is alive: nothing moves until one is started."
+    here = f"{PLANS}{plan.pk}/change/"
+    assert words in text(admin_client.get(here))
+
+    worker = Worker.objects.create(kind="consumer", host="a", pid=1)
+    assert words in text(admin_client.get(here))
+    Worker.objects.filter(pk=worker.pk).update(kind="both")
+    assert words not in text(admin_client.get(here))
+    Worker.objects.all().delete()
+    do(admin_client, plan, "pause")
+    assert words not in text(admin_client.get(here))
 
 
 def test_the_plans_are_listed_and_one_that_is_none_is_not_found(admin_client, plan):
-    assert "mended" in text(admin_client.get(PLANS))
+    listed = text(admin_client.get(PLANS))
+    assert "mended" in listed
+    assert "3 pending" in listed
     assert admin_client.get(f"{PLANS}77/change/").status_code == 404
     assert admin_client.get(f"{PLANS}77/progress/").status_code == 404
 

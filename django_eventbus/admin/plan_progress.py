@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS
 
-from django_eventbus.admin.excerpts import visible
+from django_eventbus.admin.excerpts import short, visible
 from django_eventbus.admin.filters import in_words
 from django_eventbus.models import DeadLetter, Plan, PlannedLetter
 from django_eventbus.plans import progress
@@ -71,16 +71,40 @@ def _parts(counts: dict[str, int]) -> list[Part]:
     return parts
 
 
-def outcomes_of(plan: Plan, state: str) -> list[dict[str, Any]]:
-    """Return the latest outcomes, or those of one *state*."""
+def latest_outcomes(plan: Plan) -> list[dict[str, Any]]:
+    """Return the latest outcomes of every kind."""
     rows = PlannedLetter.objects.using(plan._state.db).filter(plan=plan)
-    if state in PlannedLetter.State.values:
-        found = list(rows.filter(state=state).order_by("id")[:OUTCOMES_LIMIT])
-    else:
-        settled = rows.filter(settled_at__isnull=False).order_by("-settled_at")
-        found = list(settled[:OUTCOMES_LIMIT])
-    letters = _letters(plan, [row.dead_letter_id for row in found])
-    return [_outcome(row, letters.get(row.dead_letter_id)) for row in found]
+    settled = rows.filter(settled_at__isnull=False).order_by("-settled_at")
+    return _outcomes(plan, list(settled[:OUTCOMES_LIMIT]))
+
+
+def outcomes_of(plan: Plan, state: str, after: int) -> tuple[list[dict[str, Any]], int | None]:
+    """Return those of one *state* from a place on, and the place of the next page if there is one."""
+    rows = PlannedLetter.objects.using(plan._state.db).filter(plan=plan, state=state)
+    found = list(rows.filter(pk__gt=after).order_by("pk")[: OUTCOMES_LIMIT + 1])
+    shown = found[:OUTCOMES_LIMIT]
+    return _outcomes(plan, shown), shown[-1].pk if len(found) > OUTCOMES_LIMIT else None
+
+
+def _outcomes(plan: Plan, rows: list[PlannedLetter]) -> list[dict[str, Any]]:
+    letters, words = _letters(plan, [row.dead_letter_id for row in rows]), _errors(plan, rows)
+    return [_outcome(row, letters.get(row.dead_letter_id), words.get(row.pk, "")) for row in rows]
+
+
+def _errors(plan: Plan, rows: list[PlannedLetter]) -> dict[int, str]:
+    """Return the words of the errors with which *rows* failed, as far as they are still known."""
+    # Not kept with the outcome: rows that say the same are written by one statement.
+    failed = [row for row in rows if row.state == PlannedLetter.State.FAILED]
+    letters = DeadLetter.objects.using(plan._state.db).only("id", "message_id", "error", "round")
+    same = letters.in_bulk([row.dead_letter_id for row in failed if not row.sent_as])
+    edited = letters.filter(message_id__in=[row.sent_as for row in failed if row.sent_as])
+    by_id = {letter.message_id: letter for letter in edited}
+    words = {}
+    for row in failed:
+        letter = by_id.get(row.sent_as) if row.sent_as else same.get(row.dead_letter_id)
+        if letter and (row.sent_as or letter.round == row.round + 1):
+            words[row.pk] = letter.error
+    return words
 
 
 def _letters(plan: Plan, ids: list[int]) -> dict[int, DeadLetter]:
@@ -88,12 +112,12 @@ def _letters(plan: Plan, ids: list[int]) -> dict[int, DeadLetter]:
     return letters.only("id", "type", "message_id", "subscription").in_bulk()
 
 
-def _outcome(row: PlannedLetter, letter: DeadLetter | None) -> dict[str, Any]:
+def _outcome(row: PlannedLetter, letter: DeadLetter | None, words: str) -> dict[str, Any]:
     return {
         "letter": letter,
         "letter_id": row.dead_letter_id,
         "state": row.state,
         "name": row.get_state_display(),
-        "why": translated(visible(row.why)),
+        "why": short(f"{row.why}: {words}") if words else translated(visible(row.why)),
         "at": row.settled_at or row.sent_at,
     }

@@ -11,21 +11,24 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllow
 from django.shortcuts import redirect
 from django.template.loader import render_to_string
 from django.urls import URLPattern
+from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_eventbus import plans
+from django_eventbus.admin.audit_outcomes import result_in_words
 from django_eventbus.admin.json_fields import written
 from django_eventbus.admin.pages import View, page, page_urls, require_view, url_of
 from django_eventbus.admin.plan_progress import (
     Progress,
+    latest_outcomes,
     outcomes_of,
     progress_of,
 )
 from django_eventbus.admin.read_only import ReadOnlyAdmin, ago
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import BadPlan
-from django_eventbus.models import Plan, PlannedLetter
+from django_eventbus.models import Plan, PlannedLetter, Worker
 from django_eventbus.permissions import Verb, why_not
 from django_eventbus.sentences import translated
 
@@ -44,7 +47,9 @@ class PlanAdmin(ReadOnlyAdmin):
     """Plans, the newest first; each on a page that follows it."""
 
     ordering = ("-id",)
-    list_display = ("name", "action", "state", "created_by", "created", "why", "remark")
+    list_display = (
+        "name", "action", "state", "total", "outcomes", "created_by", "created", "why", "remark",
+    )  # fmt: skip
     list_filter = ("action", "state")
 
     def get_urls(self) -> list[URLPattern]:
@@ -66,6 +71,10 @@ class PlanAdmin(ReadOnlyAdmin):
     @admin.display(description=gettext_lazy("plan"), ordering="id")
     def name(self, plan: Plan) -> str:
         return name_of(plan)
+
+    @admin.display(description=gettext_lazy("outcomes"))
+    def outcomes(self, plan: Plan) -> str:
+        return "-" if plan.state == State.PLANNED else result_in_words(plans.progress(plan))
 
     @admin.display(description=gettext_lazy("created"), ordering="created_at")
     def created(self, plan: Plan) -> str:
@@ -114,14 +123,33 @@ def progress_view(screen: PlanAdmin, request: HttpRequest, plan_id: int) -> Http
 def parts_of(screen: PlanAdmin, request: HttpRequest, plan: Plan) -> dict[str, Any]:
     """Return what the page of *plan* shows."""
     progress: Progress = progress_of(plan)
-    wanted = request.GET.get("outcome", "")
     return {
         "progress": progress,
         "verbs": _verbs(screen, request, plan),
-        "outcome": wanted if wanted in PlannedLetter.State.values else "",
-        "outcomes": outcomes_of(plan, wanted),
+        "is_forsaken": plan.is_under_way and not Worker.objects.relays(timezone.now()).exists(),
         "progress_url": url_of(screen, "progress", plan.pk, query=request.GET.urlencode()),
+        **_outcomes(request, plan, progress),
     }
+
+
+def _outcomes(request: HttpRequest, plan: Plan, progress: Progress) -> dict[str, Any]:
+    wanted = request.GET.get("outcome", "")
+    count = next((part.count for part in progress.parts if part.state == wanted), None)
+    if count is None:
+        return {"outcome": "", "outcomes": latest_outcomes(plan), "outcome_count": progress.settled}
+    after = request.GET.get("after", "")
+    outcomes, following = outcomes_of(plan, wanted, _place(after))
+    return {
+        "outcome": wanted,
+        "outcomes": outcomes,
+        "outcome_count": count,
+        "is_first": not after,
+        "following": following,
+    }
+
+
+def _place(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
 
 
 def _verbs(screen: PlanAdmin, request: HttpRequest, plan: Plan) -> list[Any]:

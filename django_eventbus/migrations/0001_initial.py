@@ -316,6 +316,8 @@ class Migration(migrations.Migration):
                 ('resumed_at', models.DateTimeField(blank=True, null=True, verbose_name='resumed at')),
                 ('paced_at', models.DateTimeField(blank=True, null=True, verbose_name='paced at')),
                 ('ended_at', models.DateTimeField(blank=True, null=True, verbose_name='ended at')),
+                ('total', models.PositiveIntegerField(default=0, verbose_name='dead letters')),
+                ('counts', models.JSONField(blank=True, default=dict, verbose_name='outcomes')),
                 ('note', models.TextField(blank=True, verbose_name='note')),
             ],
             options={

@@ -68,6 +68,10 @@ class Plan(models.Model):
     paced_at = models.DateTimeField(_("paced at"), null=True, blank=True)
     #: When the last outcome was known; from then on nothing changes.
     ended_at = models.DateTimeField(_("ended at"), null=True, blank=True)
+    #: How many dead letters it is about.
+    total = models.PositiveIntegerField(_("dead letters"), default=0)
+    #: How many came to which state, once it has ended; before that it is asked of its rows.
+    counts = models.JSONField(_("outcomes"), default=dict, blank=True)
     #: Why it paused, or who changed it last.
     note = models.TextField(_("note"), blank=True)
 
@@ -97,6 +101,11 @@ class Plan(models.Model):
         return self.state in self.STARTED
 
     @property
+    def is_under_way(self) -> bool:
+        """Whether a worker still has something to do for it."""
+        return self.ended_at is None and (self.is_started or self.state == self.State.CANCELLED)
+
+    @property
     def is_over(self) -> bool:
         return self.state in (self.State.DONE, self.State.CANCELLED)
 
@@ -122,10 +131,10 @@ class Plan(models.Model):
     def cancel(self, why: str) -> None:
         self._change(state=self.State.CANCELLED, note=storable(why, 2000))
 
-    def end(self) -> None:
+    def end(self, counts: dict[str, int]) -> None:
         """Close it: nothing is pending any more, and every outcome is known."""
         state = self.state if self.is_over else self.State.DONE
-        self._change(state=state, ended_at=timezone.now())
+        self._change(state=state, ended_at=timezone.now(), counts=counts)
 
     def _change(self, **values: Any) -> None:
         for name, value in values.items():

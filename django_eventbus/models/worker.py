@@ -24,6 +24,10 @@ class WorkerQuerySet(models.QuerySet["Worker"]):
     def live(self, now: datetime) -> WorkerQuerySet:
         return self.filter(seen_at__gte=now - SILENCE)
 
+    def relays(self, now: datetime) -> WorkerQuerySet:
+        """Return those that live and relay: they carry plans out."""
+        return self.live(now).exclude(kind=Worker.Kind.CONSUMER)
+
     def is_first(self, worker: Worker, now: datetime) -> bool:
         """Whether *worker* is the one of its service that does what one process is enough for."""
         peers = self.live(now).filter(service=worker.service)

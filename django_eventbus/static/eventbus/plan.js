@@ -15,30 +15,52 @@
         }
     };
 
-    const follow = async function(root, wait) {
-        let next = EVERY;
-        try {
-            const response = await fetch(root.dataset.eventbusProgress, {
-                headers: {'Accept': 'application/json'},
-            });
-            if (!response.ok || response.redirected) {
-                throw new Error(response.statusText);
-            }
-            const progress = await response.json();
-            show(root, progress.parts);
-            if (progress.is_over) {
-                root.querySelector('[data-eventbus-live]').hidden = true;
-                return;
-            }
-        } catch {
-            next = Math.min(wait * 2, MOST);
+    const say = function(root, isLive, isSilent) {
+        root.querySelector('[data-eventbus-live]').hidden = !isLive;
+        root.querySelector('[data-eventbus-silent]').hidden = !isSilent;
+    };
+
+    const fetched = async function(root) {
+        const response = await fetch(root.dataset.eventbusProgress, {
+            headers: {'Accept': 'application/json'},
+        });
+        // Redirected: to the login, whose page is not what was asked for.
+        if (!response.ok || response.redirected) {
+            throw new Error(response.statusText);
         }
-        setTimeout(() => follow(root, next), document.hidden ? MOST : next);
+        return response.json();
+    };
+
+    // Resolves after a while, or at once when somebody looks at the page again.
+    const rest = function(wait) {
+        return new Promise(function(resolve) {
+            const done = function() {
+                document.removeEventListener('visibilitychange', done);
+                resolve();
+            };
+            document.addEventListener('visibilitychange', done);
+            setTimeout(done, document.hidden ? MOST : wait);
+        });
+    };
+
+    const follow = async function(root) {
+        for (let wait = EVERY; ; await rest(wait)) {
+            try {
+                const progress = await fetched(root);
+                show(root, progress.parts);
+                say(root, !progress.is_over, false);
+                if (progress.is_over) {
+                    return;
+                }
+                wait = EVERY;
+            } catch {
+                say(root, false, true);
+                wait = Math.min(wait * 2, MOST);
+            }
+        }
     };
 
     document.addEventListener('DOMContentLoaded', function() {
-        const root = document.getElementById('eventbus-plan');
-        root.querySelector('[data-eventbus-live]').hidden = false;
-        follow(root, EVERY);
+        follow(document.querySelector('[data-eventbus-progress]'));
     });
 }
