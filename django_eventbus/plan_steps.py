@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -71,16 +72,27 @@ class PlanTurns:
         self._turns = Interval(pause)
         #: How many dead letters moved in the last turn.
         self.moved = 0
+        #: Whether anything came of it when it was time; until it was, nobody knows better.
+        self.is_moving = True
         #: Whether more may move soon.
         self.is_going_on = False
+        self._began_at = 0.0
 
     def take(self) -> None:
         """Take a step of each plan, if it is time again."""
         self.moved = 0
         if not self._turns.is_due():
             return
+        began_at = time.monotonic()
         taken = step_plans(self.using)
         self.moved, self.is_going_on = taken.moved, taken.is_going_on
+        self.is_moving = bool(taken.moved or taken.settled)
+        # Last: who reads it in another thread takes the others for what this turn found.
+        self._began_at = began_at
+
+    def are_at_rest(self, since: float) -> bool:
+        """Tell whether no plan moves, and none has had an answer that no turn since has seen."""
+        return (self._began_at > since or not self.is_going_on) and not self.is_moving
 
 
 def step_plans(using: str) -> Steps:

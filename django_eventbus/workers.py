@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from types import FrameType
 
 from django.db import close_old_connections, connections
@@ -130,6 +131,9 @@ class ConsumerWorkers:
         self.stop = stop
         self.watch = OutageWatch(Consumer)
         self.allowance = Allowance(limit)
+        self._deliveries = count(1)
+        #: The number of the latest delivery.
+        self.received = 0
         #: Asked when nothing is due; if it agrees that there is nothing to do, the crew stops.
         self.is_idle = is_idle
 
@@ -162,6 +166,8 @@ class ConsumerWorkers:
             raise
         if delivery is None:
             self.allowance.give_back()
+        else:
+            self.received = next(self._deliveries)
         return delivery
 
     def _consume(self, delivery: Delivery) -> None:

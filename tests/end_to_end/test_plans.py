@@ -123,6 +123,31 @@ def test_a_kill_while_a_plan_is_made_leaves_nothing_of_it(manage):
     assert PlannedLetter.objects.count() == 2
 
 
+def test_a_burst_ends_though_a_plan_waits_for_an_answer(manage):
+    dead_letters(2)
+    plan = make_plan(Selection(), by="ada", reason="", using="default", pace=PACE)
+    plans.start(plan.pk, by="ada", using="default")
+
+    # Of another queue than the one that they go to.
+    burst = ("consume_events", "--queue", "acts", "--with-relay", "--burst")
+    ended = manage.run(*burst, env=FAST, is_measured=False)
+
+    assert ended.returncode == 0, ended.output
+    assert plans.progress(plan)["sent"] == 2
+
+
+def test_a_burst_carries_a_plan_to_its_end(manage):
+    dead_letters(LETTERS)
+    plan = make_plan(Selection(), by="ada", reason="", using="default", pace=PACE)
+    plans.start(plan.pk, by="ada", using="default")
+
+    ended = manage.run("consume_events", "--with-relay", "--burst", env=FAST, is_measured=False)
+
+    assert ended.returncode == 0, ended.output
+    assert is_done()
+    assert_each_healed_by_one_re_drive()
+
+
 CLOSING = ["plan_steps.sent", "plan_steps.written", "plan_steps.committed"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
@@ -11,6 +10,7 @@ from django.core.management.base import CommandError, CommandParser
 from django_eventbus.allowance import Allowance
 from django_eventbus.conf import conf
 from django_eventbus.heartbeat import this_process
+from django_eventbus.idleness import Idleness
 from django_eventbus.management.worker_command import WorkerCommand, positive
 from django_eventbus.models import Worker
 from django_eventbus.ordered_workers import OrderedWorkers
@@ -53,9 +53,9 @@ class Command(WorkerCommand):
         relays = self._relays() if options["with_relay"] else []
         threads = self._threads(options["concurrency"])
         is_ending = options["once"] or options["burst"]
-        is_idle = partial(self._is_idle, relays) if is_ending else None
-        limit = 1 if options["once"] else options["max_messages"]
         self.workers = []
+        is_idle = Idleness(self.workers, relays) if is_ending else None
+        limit = 1 if options["once"] else options["max_messages"]
         if unordered := [queue for queue in queues if not registry.is_ordered(queue)]:
             prefetch = options["prefetch"] or conf.prefetch or threads * 2
             self._add_unordered(unordered, threads, prefetch, is_idle)
@@ -84,17 +84,6 @@ class Command(WorkerCommand):
     def _share(self, allowance: Allowance) -> None:
         for workers in self.workers:
             workers.allowance = allowance
-
-    def _is_idle(self, relays: list[Relay]) -> bool:
-        # Asked twice, as each asks for itself: what is relayed meanwhile is in a queue then.
-        return (
-            self._are_drained()
-            and not any(relay.has_ready_rows() for relay in relays)
-            and self._are_drained()
-        )
-
-    def _are_drained(self) -> bool:
-        return all(workers.subscriber.is_drained() for workers in self.workers)
 
     def unwire(self) -> None:
         for workers in self.workers:
