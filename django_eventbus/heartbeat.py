@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from django_eventbus.conf import conf
 from django_eventbus.models import Outage, Throughput, Worker
-from django_eventbus.models.worker import BEAT
+from django_eventbus.models.worker import BEAT, SILENCE
 from django_eventbus.observability.outage_notes import OutageNotes
 from django_eventbus.observability.tallies import Tally
 from django_eventbus.sidelines import Sideline
@@ -34,6 +34,10 @@ class Heartbeat:
         self.every = every
         self.tally = Tally()
         self.notes = OutageNotes(worker)
+        #: Whose counts these are.
+        self.counter_id = worker.pk
+        #: How long it may be silent.
+        self.patience = SILENCE
 
     @contextmanager
     def beating(self) -> Iterator[None]:
@@ -49,7 +53,8 @@ class Heartbeat:
         self.worker.outage_since = lasting.began_at if lasting else None
         self.worker.is_stopping = self.is_stopping()
         self.worker.seen_at = timezone.now()
-        self.worker.save(using=DEFAULT_DB_ALIAS)
+        self.worker.expected_at = self.worker.seen_at + self.patience
+        Worker.objects.using(DEFAULT_DB_ALIAS).write(self.worker)
         sys.audit("eventbus.heartbeat.seen")
         self._write_notes()
 
@@ -60,7 +65,7 @@ class Heartbeat:
 
     def _write_notes(self) -> None:
         minutes = self.tally.minutes()
-        Throughput.objects.using(DEFAULT_DB_ALIAS).write(self.worker.pk, minutes)
+        Throughput.objects.using(DEFAULT_DB_ALIAS).write(self.counter_id, minutes)
         self.tally.forget(minutes)
         outages = self.notes.take()
         try:

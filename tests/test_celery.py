@@ -11,9 +11,13 @@ from django.utils import timezone
 
 from django_eventbus import publish, signals
 from django_eventbus.contrib import turns
+from django_eventbus.contrib.turn_heartbeat import TurnHeartbeat
 from django_eventbus.exceptions import BrokerUnavailable
-from django_eventbus.models import DeadLetter, OutboxEvent, RelayLease
+from django_eventbus.intervals import Interval
+from django_eventbus.models import DeadLetter, OutboxEvent, RelayLease, Throughput, Worker
+from django_eventbus.needs import needs
 from django_eventbus.relay import Relay
+from django_eventbus.status import look
 from tests.shop.models import Effect
 
 celery = pytest.importorskip("django_eventbus.contrib.celery", exc_type=ImportError)
@@ -30,13 +34,13 @@ def test_the_schedule_names_the_tasks_with_whole_seconds_and_an_end():
         "eventbus-relay": {
             "task": "django_eventbus.relay",
             "schedule": timedelta(seconds=2),
-            "kwargs": {"using": "default"},
+            "kwargs": {"using": "default", "every": 2.0},
             "options": {"expires": 2},
         },
         "eventbus-consume": {
             "task": "django_eventbus.consume",
             "schedule": timedelta(minutes=1),
-            "kwargs": {},
+            "kwargs": {"every": 60.0},
             "options": {"expires": 60},
         },
         "eventbus-prune": {
@@ -71,6 +75,51 @@ def test_the_tasks_relay_and_consume_what_is_due(bus):
 
     assert Effect.objects.count() == 1
     assert OutboxEvent.objects.get().state == "published"
+
+
+def test_turns_are_on_the_dashboard_and_missed_when_they_no_longer_come(bus, monkeypatch):
+    monkeypatch.setattr(turns, "_looks", Interval(0))
+    monkeypatch.setattr(turns, "_heartbeats", {})
+    bus.subscribe("order.placed", name="charge")(leave_effect)
+    publish("order.placed")
+
+    for _ in range(2):
+        celery.relay(every=20)
+        celery.consume(every=20)
+
+    now = timezone.now()
+    found = look()
+    assert sorted(worker.kind for worker in found.live) == ["consumer", "relay"]
+    assert [queue.consumers for queue in found.queues] == [1]
+    assert found.queues[0].is_measured
+    assert sum(span.handled for span in found.hour) == 1
+    assert "unconsumed" not in {need.code for need in needs(found)}
+    assert Worker.objects.live(now + timedelta(seconds=55)).count() == 2
+    assert not Worker.objects.live(now + timedelta(seconds=61)).exists()
+
+
+def test_a_turn_is_expected_for_as_long_as_it_may_last(bus):
+    lasting = []
+    bus.subscribe("order.placed", name="charge")(
+        lambda event: lasting.append(Worker.objects.get(kind="consumer").expected_at)
+    )
+    publish("order.placed")
+    celery.relay()
+
+    celery.consume(within=600, every=5)
+
+    assert lasting[0] > timezone.now() + timedelta(seconds=590)
+    assert Worker.objects.get(kind="consumer").expected_at < timezone.now() + timedelta(seconds=31)
+
+
+def test_processes_that_take_turns_share_a_row_and_add_their_counts(bus):
+    first, second = (TurnHeartbeat("relay", []) for _ in range(2))
+    for heartbeat in (first, second):
+        with heartbeat.turn(within=1, every=1):
+            signals.event_published.send_robust(Relay)
+
+    assert Worker.objects.count() == 1
+    assert sum(Throughput.objects.values_list("published", flat=True)) == 2
 
 
 def test_a_turn_takes_an_ordered_queue_in_its_order_beside_the_others(bus):

@@ -85,7 +85,9 @@ def test_what_strangers_wrote_stays_text(admin_client, no_subscriptions):
 def test_a_silent_worker_and_an_outage_without_an_end_are_told_apart(admin_client):
     now = timezone.now()
     live = Worker.objects.create(kind="both", host="a", pid=1)
-    gone = Worker.objects.create(kind="relay", host="b", pid=2, seen_at=now - timedelta(minutes=9))
+    gone = Worker.objects.create(
+        kind="relay", host="b", pid=2, seen_at=now - timedelta(minutes=9), expected_at=now
+    )
     for each in (live, gone):
         Outage.objects.create(worker_id=each.pk, kind="database", part="relay", began_at=now)
 
@@ -101,7 +103,7 @@ def test_workers_and_outages_have_lists_and_pages_that_change_nothing(admin_clie
         kind="both", host="a-host", pid=17, outage="blocked", outage_since=timezone.now()
     )
     Worker.objects.create(kind="relay", host="b", pid=1, is_stopping=True)
-    Worker.objects.create(kind="relay", host="c", pid=2, seen_at=timezone.now() - timedelta(1))
+    Worker.objects.create(kind="relay", host="c", pid=2, expected_at=timezone.now())
     outage = Outage.objects.create(worker_id=worker.pk, kind="database", began_at=timezone.now())
 
     listed = page(admin_client, f"{DASHBOARD}worker/")

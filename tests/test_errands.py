@@ -88,7 +88,7 @@ def test_an_errand_whose_worker_died_fails_and_is_not_done_again(worker):
 
     assert Errand.objects.give_up(now) == 0
     later = now + SILENCE + timedelta(seconds=1)
-    Worker.objects.update(seen_at=later)
+    Worker.objects.update(expected_at=later + SILENCE)
     assert Errand.objects.give_up(later) == 0
     Worker.objects.all().delete()
     assert Errand.objects.give_up(later) == 1

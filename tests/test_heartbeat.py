@@ -182,7 +182,7 @@ def test_an_outage_that_ended_before_it_could_be_written_is_written_whole():
 def test_the_oldest_worker_without_an_outage_looks_at_the_queues():
     now = timezone.now()
     ailing, first, second = worker(outage="connection"), worker(), worker()
-    dead = worker(seen_at=now - SILENCE * 2)
+    dead = worker(expected_at=now - SILENCE)
     stranger, relay = worker(service="another"), worker(kind=Worker.Kind.RELAY, id=UUID(int=1))
     for each in (relay, stranger, dead, ailing, first, second):
         each.save(force_insert=True)

@@ -175,7 +175,8 @@ def test_what_is_known_of_queues_workers_and_outages_is_shown(no_subscriptions):
     )
     Queue.objects.create(name="of.another.service", messages=1, measured_at=now)
     live = Worker.objects.create(kind="both", host="a", pid=1, queues=[name])
-    Worker.objects.create(kind="relay", host="b", pid=2, seen_at=now - 2 * MINUTE)
+    silent = {"seen_at": now - 2 * MINUTE, "expected_at": now - MINUTE}
+    Worker.objects.create(kind="relay", host="b", pid=2, **silent)
     Worker.objects.create(kind="relay", host="c", pid=3, seen_at=now - timedelta(hours=2))
     Outage.objects.create(worker_id=live.pk, kind="blocked", part="relay", began_at=now)
     Throughput.objects.create(worker_id=live.pk, minute=now.replace(second=0), handled=7)

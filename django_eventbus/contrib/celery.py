@@ -12,6 +12,8 @@ from django_eventbus.durations import Duration, seconds
 
 #: Seconds after which a turn ends, whatever is left: the next one goes on with it.
 _WITHIN = 60.0
+#: Seconds between two turns, if nobody says: for who asks whether anything runs.
+_EVERY = 60.0
 
 
 def _task(work: Callable[..., object]) -> Any:
@@ -19,16 +21,16 @@ def _task(work: Callable[..., object]) -> Any:
 
 
 @_task
-def relay(using: str = "default", within: float = _WITHIN) -> int:
+def relay(using: str = "default", within: float = _WITHIN, every: float = _EVERY) -> int:
     """Send what is ready in the outbox of *using*; return how many rows."""
-    relayed: int = _turns().relay_ready(using, within)
+    relayed: int = _turns().relay_ready(using, within, every)
     return relayed
 
 
 @_task
-def consume(within: float = _WITHIN) -> None:
+def consume(within: float = _WITHIN, every: float = _EVERY) -> None:
     """Handle what is due in this service's queues, one message after the other."""
-    _turns().consume_due(within)
+    _turns().consume_due(within, every)
 
 
 @_task
@@ -59,8 +61,8 @@ def beat_schedule(
     In whole seconds, which is what django-celery-beat can store.
     """
     plan: dict[str, tuple[Duration | None, dict[str, Any]]] = {
-        "relay": (relay, {"using": using}),
-        "consume": (consume, {}),
+        "relay": (relay, {"using": using, **_told(relay)}),
+        "consume": (consume, _told(consume)),
         "prune": (prune, {"older_than": seconds(older_than), "using": using}),
     }
     return {
@@ -68,6 +70,11 @@ def beat_schedule(
         for name, (every, arguments) in plan.items()
         if every is not None
     }
+
+
+def _told(every: Duration | None) -> dict[str, float]:
+    """Let the task know how often it comes, so that its silence means something."""
+    return {} if every is None else {"every": seconds(every)}
 
 
 def _entry(name: str, every: Duration, arguments: dict[str, Any]) -> dict[str, Any]:

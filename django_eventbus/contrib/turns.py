@@ -5,15 +5,21 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 
+from django.db import Error
 from django.utils import timezone
 
 from django_eventbus import transports
 from django_eventbus.conf import conf
+from django_eventbus.contrib.turn_heartbeat import TurnHeartbeat
 from django_eventbus.durations import Duration, seconds
-from django_eventbus.exceptions import Unavailable
+from django_eventbus.errands import ErrandRunner
+from django_eventbus.exceptions import BrokerRefused, Unavailable
+from django_eventbus.intervals import Interval
+from django_eventbus.measuring import LOOK_EVERY, Gauge
+from django_eventbus.models import Worker
 from django_eventbus.ordered_workers import OrderedWorkers
 from django_eventbus.outages import OutageWatch
 from django_eventbus.pruning import SHORTEST_AGE, prune
@@ -26,12 +32,15 @@ from django_eventbus.workers import ConsumerWorkers, Crew, queue_specs
 _watch = OutageWatch(Relay)
 #: Transports of this process, by their URL, with what was declared through each.
 _transports: dict[str, tuple[Transport, list[QueueSpec]]] = {}
+#: Heartbeats of this process, by service, kind and queues.
+_heartbeats: dict[tuple[str, str, tuple[str, ...]], TurnHeartbeat] = {}
+_looks = Interval(LOOK_EVERY)
 
 
-def relay_ready(using: str, within: float) -> int:
+def relay_ready(using: str, within: float, every: float) -> int:
     """Send what is ready, for at most *within* seconds; 0 also while another relay has its turn."""
     relayed, deadline = 0, time.monotonic() + within
-    with _outage_told():
+    with _heartbeat(Worker.Kind.RELAY).turn(within, every), _outage_told():
         relay = Relay(_transport().publisher(), using)
         try:
             while (count := relay.relay_once()) or relay.plans.moved:
@@ -43,21 +52,41 @@ def relay_ready(using: str, within: float) -> int:
     return relayed
 
 
-def consume_due(within: float) -> None:
+def consume_due(within: float, every: float) -> None:
     """Handle what is due, for at most *within* seconds and the messages in hand."""
     if not registry.queues():
         return
-    with _outage_told():
-        workers = _workers(_transport())
-        timer = threading.Timer(within, _stop, [workers])
-        timer.daemon = True
-        timer.start()
-        try:
-            _run(workers)
-        finally:
-            timer.cancel()
-            for each in workers:
-                each.close()
+    heartbeat = _heartbeat(Worker.Kind.CONSUMER)
+    with heartbeat.turn(within, every), _outage_told():
+        transport = _transport()
+        _consume(transport, within)
+        with suppress(BrokerRefused, Error):
+            _look_aside(transport, heartbeat.worker)
+
+
+def _look_aside(transport: Transport, worker: Worker) -> None:
+    """Do what a command does in sidelines: errands, and a look how full the queues are."""
+    ErrandRunner(transport, worker, threading.Event()).look()
+    if _looks.is_due():
+        Gauge(transport, queue_specs, worker).look()
+
+
+def _consume(transport: Transport, within: float) -> None:
+    workers = _workers(transport)
+    timer = threading.Timer(within, _stop, [workers])
+    timer.daemon = True
+    timer.start()
+    try:
+        _run(workers)
+    finally:
+        timer.cancel()
+        for each in workers:
+            each.close()
+
+
+def _heartbeat(kind: str) -> TurnHeartbeat:
+    queues = tuple(registry.queues()) if kind == Worker.Kind.CONSUMER else ()
+    return _heartbeats.setdefault((conf.service, kind, queues), TurnHeartbeat(kind, queues))
 
 
 def _workers(transport: Transport) -> list[ConsumerWorkers]:

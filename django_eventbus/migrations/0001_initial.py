@@ -4,6 +4,7 @@ import django.db.models.deletion
 import django.utils.timezone
 import django_eventbus.messages
 import django_eventbus.models.json_index
+import django_eventbus.models.worker
 from django.db import migrations, models
 
 
@@ -354,6 +355,7 @@ class Migration(migrations.Migration):
                 ('queues', models.JSONField(blank=True, default=list, verbose_name='queues')),
                 ('started_at', models.DateTimeField(default=django.utils.timezone.now, verbose_name='started at')),
                 ('seen_at', models.DateTimeField(default=django.utils.timezone.now, verbose_name='seen at')),
+                ('expected_at', models.DateTimeField(default=django_eventbus.models.worker.soon, verbose_name='expected at')),
                 ('outage', models.CharField(blank=True, choices=[('connection', 'connection'), ('channel', 'channel'), ('io', 'no answer in time'), ('setup', 'declaring queues'), ('blocked', 'blocked'), ('refused', 'refused'), ('database', 'database'), ('unknown', 'unknown')], max_length=20, verbose_name='outage')),
                 ('outage_since', models.DateTimeField(blank=True, null=True, verbose_name='outage since')),
                 ('is_stopping', models.BooleanField(default=False, verbose_name='is stopping')),

@@ -18,15 +18,27 @@ BEAT = 5.0
 SILENCE = timedelta(seconds=BEAT * 6)
 
 
+def soon() -> datetime:
+    return timezone.now() + SILENCE
+
+
 class WorkerQuerySet(models.QuerySet["Worker"]):
     """Questions about many workers."""
 
     def live(self, now: datetime) -> WorkerQuerySet:
-        return self.filter(seen_at__gte=now - SILENCE)
+        return self.filter(expected_at__gte=now)
 
     def relays(self, now: datetime) -> WorkerQuerySet:
         """Return those that live and relay: they carry plans out."""
         return self.live(now).exclude(kind=Worker.Kind.CONSUMER)
+
+    def write(self, worker: Worker) -> None:
+        """Insert the row or change it: who takes turns shares one with others."""
+        kept = ("id", "started_at")
+        columns = [field.name for field in Worker._meta.concrete_fields if field.name not in kept]
+        self.bulk_create(
+            [worker], update_conflicts=True, unique_fields=["id"], update_fields=columns
+        )
 
     def is_first(self, worker: Worker, now: datetime) -> bool:
         """Whether *worker* is the one of its service that does what one process is enough for."""
@@ -56,6 +68,8 @@ class Worker(models.Model):
     queues = models.JSONField(_("queues"), default=list, blank=True)
     started_at = models.DateTimeField(_("started at"), default=timezone.now)
     seen_at = models.DateTimeField(_("seen at"), default=timezone.now)
+    #: If it is not heard of again by then, it is taken for dead.
+    expected_at = models.DateTimeField(_("expected at"), default=soon)
     #: The kind of the outage that it waits to end; "" if there is none.
     outage = models.CharField(_("outage"), max_length=20, blank=True, choices=Outage.Kind.choices)
     outage_since = models.DateTimeField(_("outage since"), null=True, blank=True)
@@ -73,4 +87,4 @@ class Worker(models.Model):
         return gettext("%(kind)s %(pid)d on %(host)s") % words
 
     def is_live(self, now: datetime) -> bool:
-        return self.seen_at >= now - SILENCE
+        return self.expected_at >= now

@@ -160,9 +160,9 @@ def test_the_database_scheduler_reads_the_same_schedule(
         " WHERE p.name LIKE 'eventbus-%' ORDER BY p.task",
     )
     assert [(task, every, period, json.loads(given)) for task, every, period, given in stored] == [
-        ("django_eventbus.consume", 1, "seconds", {}),
+        ("django_eventbus.consume", 1, "seconds", {"every": 1.0}),
         ("django_eventbus.prune", 1, "seconds", {"older_than": 3600.0, "using": "default"}),
-        ("django_eventbus.relay", 1, "seconds", {"using": "default"}),
+        ("django_eventbus.relay", 1, "seconds", {"using": "default", "every": 1.0}),
     ]
 
 

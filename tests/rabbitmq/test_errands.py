@@ -8,6 +8,7 @@ import pytest
 
 from django_eventbus import transports
 from django_eventbus.conf import conf
+from django_eventbus.contrib import turns
 from django_eventbus.errands import ErrandRunner, ask
 from django_eventbus.heartbeat import this_process
 from django_eventbus.measuring import Gauge
@@ -73,6 +74,15 @@ def test_a_running_worker_does_errands_and_measures_its_queues(shop, manage):
 
     assert (queue.dlq, queue.is_collected) == (shop.dlq, False)
     assert queue.messages == 0
+
+
+def test_a_turn_of_celery_does_errands_too(shop):
+    ids = [shop.put(to=shop.dlq, headers=ACT)]
+    ask("peek", shop.queue, limit=5, by="ada")
+
+    turns.consume_due(within=60, every=5)
+
+    assert [each["id"] for each in Errand.objects.get().result["messages"]] == ids
 
 
 def test_a_kill_after_the_work_leaves_an_errand_that_is_given_up(shop, manage):
