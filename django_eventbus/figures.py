@@ -50,6 +50,8 @@ class DeadLetterFigures:
     new_in_hour: int
     new_in_day: int
     redriving: int
+    #: Waiting too, but put out of sight until a time that has not come.
+    ignored: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,8 @@ from django_eventbus.sentences import translated
 
 #: A relay that works takes what is ready within seconds.
 _LATE = timedelta(minutes=1)
+#: Of many queues in one sentence, so many are named.
+_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,7 @@ def needs(status: Status) -> list[Need]:
         *_about_the_outbox(status),
         *_about_plans(status),
         *_about_dead_letters(status),
+        *_about_consumers(status),
         *(need for queue in status.queues for need in _about_queue(queue)),
     ]
 
@@ -119,6 +122,18 @@ def _about_dead_letters(status: Status) -> Iterator[Need]:
         yield Need(code="dead_letters", words=words % values)
 
 
+def _about_consumers(status: Status) -> Iterator[Need]:
+    names = [queue.name for queue in status.queues if not queue.consumers]
+    if len(names) == 1:
+        words = _("Nothing consumes %(queue)s: start consume_events.") % {"queue": names[0]}
+        yield Need(code="unconsumed", words=words, about={"queue": names[0]})
+    elif names:
+        words = _("Nothing consumes %(count)d queues (%(names)s): start consume_events.")
+        listed = ", ".join([*names[:_NAMED], *(["…"] if len(names) > _NAMED else [])])
+        values = {"count": len(names), "names": listed}
+        yield Need(code="unconsumed", words=words % values, about={"queues": names})
+
+
 def _about_queue(queue: QueueFigures) -> Iterator[Need]:
     about = {"queue": queue.name}
     if queue.trouble:
@@ -128,9 +143,6 @@ def _about_queue(queue: QueueFigures) -> Iterator[Need]:
     elif queue.measured_at and queue.messages is None:
         words = _("The broker has no queue %(queue)s: start a worker, which declares it.")
         yield Need(code="missing", words=words % {"queue": queue.name}, about=about)
-    if not queue.consumers:
-        words = _("Nothing consumes %(queue)s: start consume_events.")
-        yield Need(code="unconsumed", words=words % {"queue": queue.name}, about=about)
     if queue.dlq_messages and not queue.is_collected:
         words = ngettext(
             "%(count)s message lies in %(dlq)s, which nobody collects.",

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from django_eventbus.figures import (
@@ -94,12 +94,14 @@ def _merged_outbox(parts: Sequence[OutboxFigures]) -> OutboxFigures:
 
 def _dead_letters(using: str, now: datetime) -> DeadLetterFigures:
     rows = DeadLetter.objects.using(using)
-    waiting = rows.redrivable()
+    is_seen = Q(ignored_until=None) | Q(ignored_until__lte=now)
+    waiting = rows.redrivable().filter(is_seen)
     return DeadLetterFigures(
         open=capped(waiting),
         new_in_hour=capped(waiting.filter(parked_at__gte=now - _HOUR)),
         new_in_day=capped(waiting.filter(parked_at__gte=now - _DAY)),
         redriving=capped(rows.filter(state=DeadLetter.State.REDRIVING)),
+        ignored=capped(rows.redrivable().filter(ignored_until__gt=now)),
     )
 
 
@@ -109,6 +111,7 @@ def _merged_letters(parts: Sequence[DeadLetterFigures]) -> DeadLetterFigures:
         new_in_hour=sum(part.new_in_hour for part in parts),
         new_in_day=sum(part.new_in_day for part in parts),
         redriving=sum(part.redriving for part in parts),
+        ignored=sum(part.ignored for part in parts),
     )
 
 

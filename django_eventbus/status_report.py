@@ -39,7 +39,8 @@ def as_text(status: Status) -> Iterator[str]:
     )
     yield (
         f"Dead letters: {number(letters.open)} open, {number(letters.new_in_hour)} new within the "
-        f"hour, {number(letters.new_in_day)} within the day, {number(letters.redriving)} re-driving"
+        f"hour, {number(letters.new_in_day)} within the day, {number(letters.redriving)} re-driving, "
+        f"{number(letters.ignored)} ignored for now"
     )
     yield f"Last hour: {_sums(status.hour)}"
     yield f"Last day: {_sums(status.day)}"

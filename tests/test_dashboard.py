@@ -14,7 +14,7 @@ from django.utils import timezone
 from django_eventbus import subscribe
 from django_eventbus.admin.plots import HEIGHT, path_of
 from django_eventbus.conf import conf
-from django_eventbus.models import Outage, OutboxEvent, Queue, Worker
+from django_eventbus.models import DeadLetter, Outage, OutboxEvent, Queue, Worker
 
 pytestmark = pytest.mark.django_db
 
@@ -80,6 +80,26 @@ def test_what_strangers_wrote_stays_text(admin_client, no_subscriptions):
 
     for path in (DASHBOARD, f"{DASHBOARD}worker/", f"{DASHBOARD}outage/"):
         assert SCRIPT not in page(admin_client, path)
+
+
+def test_what_is_ignored_for_now_needs_nobody_and_is_counted_apart(admin_client, no_subscriptions):
+    until = timezone.now() + timedelta(days=1)
+    DeadLetter.objects.create(kind="failed", body=b"", queue="q", ignored_until=until)
+
+    found = page(admin_client)
+
+    assert "Nothing needs doing." in found
+    assert "1 ignored for now" in found
+
+
+def test_many_queues_without_a_consumer_are_one_thing_to_do(admin_client, no_subscriptions):
+    for name in ("billing", "shipping"):
+        subscribe("order.*", queue=name, name=name)(print)
+
+    found = page(admin_client)
+
+    assert "1 thing needs doing:" in found
+    assert f'<a href="{DASHBOARD}queue/">Nothing consumes 2 queues' in found
 
 
 def test_a_silent_worker_and_an_outage_without_an_end_are_told_apart(admin_client):

@@ -492,6 +492,16 @@ def test_an_outcome_is_told_in_words(admin_client, bus, letters):
     assert "unanswered: Nothing was heard of it for 1h." in shown
 
 
+def test_what_is_ignored_says_until_when(admin_client, letters):
+    until = timezone.now() + timedelta(days=1)
+    DeadLetter.objects.filter(pk=letters[0].pk).update(ignored_until=until)
+    words = f"open, ignored until {timezone.localtime(until):%Y-%m-%d %H:%M}"
+
+    assert words in text(admin_client.get(f"{LIST}?state=open&ignored=yes"))
+    assert words in text(admin_client.get(page_of(letters[0])))
+    assert "ignored until" not in text(admin_client.get(f"{LIST}?state=open&ignored=no"))
+
+
 # The dry run.
 
 

@@ -116,6 +116,15 @@ def test_what_needs_doing_is_decided_by_the_figures(status, codes):
     assert [need.code for need in needs(status)] == codes
 
 
+def test_one_sentence_names_the_queues_that_nothing_consumes():
+    queues = [replace(CALM_QUEUE, name=f"q{number}", consumers=0) for number in range(9)]
+
+    (need,) = needs(replace(CALM, queues=tuple(queues)))
+
+    assert need.words == "Nothing consumes 9 queues (q0, q1, q2, q3, q4, …): start consume_events."
+    assert need.about == {"queues": [each.name for each in queues]}
+
+
 def test_the_first_line_says_whether_anything_needs_doing():
     assert verdict(needs(CALM)) == "Nothing needs doing."
     assert verdict(needs(outbox(failed=1))) == "1 thing needs doing:"
@@ -150,6 +159,21 @@ def row(state: str, age: timedelta = timedelta(), **values) -> OutboxEvent:
     return OutboxEvent.objects.create(
         state=state, type="a.b", body=b"{}", created_at=then, **values
     )
+
+
+@pytest.mark.django_db
+def test_what_is_ignored_for_now_is_counted_apart(no_subscriptions):
+    for until in (None, timezone.now() - MINUTE, timezone.now() + MINUTE):
+        DeadLetter.objects.create(
+            kind="failed", message_id=str(until), body=b"", queue="q", ignored_until=until
+        )
+
+    found = look()
+
+    assert (found.dead_letters.open, found.dead_letters.ignored) == (2, 1)
+    assert found.dead_letters.new_in_hour == 2
+    assert "Dead letters: 2 open, 2 new within the hour" in "\n".join(as_text(found))
+    assert "1 ignored for now" in "\n".join(as_text(found))
 
 
 @pytest.mark.django_db

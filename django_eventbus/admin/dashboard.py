@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 
 from django_eventbus.admin.plots import Plot, plots_of
 from django_eventbus.durations import rough
-from django_eventbus.figures import QueueFigures, Status, WorkerFigures
+from django_eventbus.figures import DeadLetterFigures, QueueFigures, Status, WorkerFigures
 from django_eventbus.models import Plan, Worker
 from django_eventbus.needs import Need, needs, number, verdict
 from django_eventbus.status import look
@@ -114,13 +114,20 @@ def tiles_of(request: HttpRequest, status: Status) -> list[Tile]:
         Tile(
             name=_("Dead letters"),
             figure=number(letters.open),
-            note=_("%(hour)s new within the hour, %(day)s within the day")
-            % {"hour": number(letters.new_in_hour), "day": number(letters.new_in_day)},
+            note=_about_letters(letters),
             url=listed(request, "deadletter"),
             is_bad=bool(letters.open),
         ),
         Tile(name=_("Re-driving"), figure=number(letters.redriving)),
     ]
+
+
+def _about_letters(letters: DeadLetterFigures) -> str:
+    words = _("%(hour)s new within the hour, %(day)s within the day")
+    found = words % {"hour": number(letters.new_in_hour), "day": number(letters.new_in_day)}
+    if not letters.ignored:
+        return found
+    return f"{found}; " + _("%(count)s ignored for now") % {"count": number(letters.ignored)}
 
 
 def _outbox_tile(
@@ -164,6 +171,8 @@ def link_of(request: HttpRequest, need: Need, status: Status) -> str:
             return listed(request, "deadletter")
         case "paused":
             return url(request, "plan_change", need.about["plan"])
+        case "unconsumed" if "queues" in need.about:
+            return listed(request, "queue")
     name = need.about["queue"]
     is_known = any(each.name == name and each.is_known for each in status.queues)
     return url(request, "queue_change", name) if is_known else ""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 
+from django.utils import timezone
 from django.utils.functional import Promise
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_eventbus.admin.excerpts import visible
-from django_eventbus.admin.read_only import ago
+from django_eventbus.admin.read_only import ago, localised
 from django_eventbus.models import DeadLetter
 from django_eventbus.sentences import translated
 
@@ -20,7 +23,19 @@ def outcome_in_words(letter: DeadLetter) -> str:
     template = _ALWAYS.get(letter.state)
     if letter.round:
         template = _IN_A_ROUND.get(letter.state, template)
-    return str(template) % words if template is not None else letter.get_state_display()
+    told = str(template) % words if template is not None else letter.get_state_display()
+    return f"{told}, {_until(letter.ignored_until)}" if is_ignored(letter) else told
+
+
+def is_ignored(letter: DeadLetter) -> bool:
+    """Whether it waits, and is out of sight for now."""
+    until = letter.ignored_until
+    return bool(until and until > timezone.now() and letter.state in DeadLetter.WAITING)
+
+
+def _until(time: datetime | None) -> str:
+    written = f"{localised(time):%Y-%m-%d %H:%M}" if time else ""
+    return _("ignored until %(time)s") % {"time": written}
 
 
 def note_of(letter: DeadLetter) -> str:

@@ -131,6 +131,12 @@ class DeadLetter(CarriedMessage):
                 fields=["state", "fingerprint", "parked_at", "round"],
                 name="eventbus_dead_letter_group",
             ),
+            # The dashboard counts those that are out of sight; there are few, or none.
+            models.Index(
+                fields=["ignored_until"],
+                condition=models.Q(ignored_until__isnull=False),
+                name="eventbus_dead_letter_ignored",
+            ),
             # Asked before each message of a subscription that holds keys.
             models.Index(
                 fields=["subscription", "key", "id"],
