@@ -75,6 +75,12 @@ def buckets(selection: Selection, *, using: str) -> dict[str, int]:
     }
 
 
+def queues_of(fingerprint: str, using: str) -> list[str]:
+    """Return the queues that dead letters of the group are on, whatever has become of them."""
+    mine = DeadLetter.objects.using(using).filter(fingerprint=fingerprint).order_by()
+    return sorted(mine.values_list("queue", flat=True).distinct())
+
+
 def _counted(selection: Selection, using: str) -> list[Group]:
     now = timezone.now()
     counts = _counts(letters_of(selection, using))

@@ -138,6 +138,7 @@ class PlanFigures:
     note: str
     total: int
     settled: int
+    queues: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

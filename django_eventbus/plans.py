@@ -119,8 +119,8 @@ def _written(plan: Plan, selection: Selection, pace: Pace | None, using: str) ->
         if not count:
             raise NothingToDo(str(action.nothing))
         require_reason(plan.reason, count)
-        plan.total = count
-        plan.save(using=using, update_fields=["total"])
+        plan.total, plan.queues = count, _queues(plan, using)
+        plan.save(using=using, update_fields=["total", "queues"])
         audit.record(
             action.made,
             by=plan.created_by,
@@ -192,6 +192,11 @@ def _freeze_rows(plan: Plan, letters: DeadLetterQuerySet, using: str) -> int:
     with connections[using].cursor() as cursor:
         cursor.execute(sql, (plan.pk, str(PlannedLetter.State.PENDING), *parameters))
         return int(cursor.rowcount)
+
+
+def _queues(plan: Plan, using: str) -> list[str]:
+    rows = PlannedLetter.objects.using(using).filter(plan=plan).order_by()
+    return sorted(rows.values_list("dead_letter__queue", flat=True).distinct())
 
 
 def _changed(plan_id: int, by: str, using: str, *, verb: str, states: tuple[str, ...]) -> Plan:

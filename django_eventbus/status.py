@@ -195,4 +195,5 @@ def _plans(using: str) -> Iterator[PlanFigures]:
             note=plan.note,
             total=total,
             settled=total - unsettled,
+            queues=tuple(plan.queues),
         )

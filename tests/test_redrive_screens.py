@@ -465,8 +465,26 @@ def test_dead_letters_of_queues_that_are_not_for_the_user_are_not_shown(bus, cha
 
     assert [each.group.row.subscription for each in client.get(GROUPS).context["cards"]] == ["ship"]
     assert client.get(f"{LIST}?state=open").context["count"] == 1
-    assert client.get(f"{LIST}?queue={conf.queue()}&state=open").context["count"] == 0
     assert client.get(f"{DRY_RUN}?type=order.placed").context["forecast"].count == 1
+    for page in (LIST, DRY_RUN):
+        shown = client.get(f"{page}?queue={conf.queue()}&state=open")
+        assert f"You may not see the queue {conf.queue()}." in shown.text
+
+
+def test_a_selection_stays_as_it_is_for_who_may_see_every_queue(admin_client, letters, settings):
+    settings.EVENTBUS = {**settings.EVENTBUS, "PERMISSION": lambda user, verb, queue: True}
+
+    shown = admin_client.get(f"{DRY_RUN}?type=order.placed")
+
+    assert "queue=" not in shown.context["selection"]
+
+
+def test_who_may_see_no_queue_is_told(letters, settings):
+    settings.EVENTBUS = {**settings.EVENTBUS, "PERMISSION": lambda user, verb, queue: False}
+    client = user_with("view_deadletter")
+
+    for page in (GROUPS, f"{LIST}?state=open", f"{DRY_RUN}?state=open"):
+        assert "You may not see the dead letters of any queue." in client.get(page).text
 
 
 def test_lists_do_not_read_bodies(admin_client, letters, django_assert_max_num_queries):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +18,7 @@ from django_eventbus.durations import rough
 from django_eventbus.figures import DeadLetterFigures, QueueFigures, Status, WorkerFigures
 from django_eventbus.models import Plan, Worker
 from django_eventbus.needs import Need, needs, number, verdict
+from django_eventbus.permissions import sees
 from django_eventbus.status import look
 
 #: Who may see it: the figures of the whole bus, and no message.
@@ -50,7 +51,7 @@ def dashboard_of(request: HttpRequest) -> dict[str, Any]:
     """Return what the template needs: a reason instead, if the user may not see it."""
     if not request.user.has_perm(PERMISSION):
         return {"why_not": _("You need the permission %(name)s.") % {"name": PERMISSION}}
-    status = look()
+    status = seen_by(request.user, look())
     found = needs(status)
     return {
         "status": status,
@@ -86,6 +87,20 @@ def dashboard_of(request: HttpRequest) -> dict[str, Any]:
             for each in status.plans
         ],
     }
+
+
+def seen_by(user: Any, status: Status) -> Status:
+    """Return *status* without what it tells of queues that *user* may not look at."""
+    workers = [
+        replace(worker, queues=tuple(each for each in worker.queues if sees(user, [each])))
+        for worker in status.workers
+    ]
+    return replace(
+        status,
+        queues=tuple(each for each in status.queues if sees(user, [each.name])),
+        plans=tuple(each for each in status.plans if sees(user, each.queues)),
+        workers=tuple(workers),
+    )
 
 
 def plots(status: Status) -> list[tuple[Plot, Plot]]:

@@ -22,6 +22,7 @@ from django_eventbus.admin.outcomes import lines_of
 from django_eventbus.admin.pages import page, require_view, url_of
 from django_eventbus.admin.read_only import ago
 from django_eventbus.admin.trends import Bar, bars_of
+from django_eventbus.conf import conf
 from django_eventbus.exceptions import BadSelection
 from django_eventbus.failure_groups import (
     BESIDE,
@@ -29,10 +30,11 @@ from django_eventbus.failure_groups import (
     buckets,
     decide,
     groups,
+    queues_of,
 )
 from django_eventbus.matching import letters_of, page_of
 from django_eventbus.models import DeadLetter, FailureGroup
-from django_eventbus.permissions import why_not
+from django_eventbus.permissions import sees, why_not_everywhere
 from django_eventbus.selections import Selection
 
 SIZE = 50
@@ -170,9 +172,10 @@ def group_view(screen: ModelAdmin[Any], request: HttpRequest, fingerprint: str) 
     require_view(screen, request)
     using = screen.get_queryset(request).db
     row = FailureGroup.objects.using(using).filter(pk=fingerprint).first()
-    if row is None:
+    queues = queues_of(fingerprint, using) if conf.permission else []
+    if row is None or (conf.permission and not any(sees(request.user, [each]) for each in queues)):
         raise Http404(_("There is no such group."))
-    refusal = why_not(request.user, "redrive")
+    refusal = why_not_everywhere(request.user, "redrive", queues)
     form = DecisionForm(request.POST or None, initial={"note": row.note})
     if request.method == "POST":
         if refusal:

@@ -178,14 +178,24 @@ def _by_failure(term: Term, using: str) -> Term:
 
 
 def seen_by(user: Any, selection: Selection, using: str) -> Selection:
-    """Return what of *selection* lies on queues whose dead letters *user* may see."""
+    """Return what of *selection* *user* may see; raise BadSelection if they may see none of it."""
     if not conf.permission:
         return selection
     asked = [term.text for term in selection.terms if term.name == "queue"]
-    allowed = [each for each in asked or _queues(using) if may(user, "view", each)]
+    queues = asked or _queues(using)
+    allowed = [each for each in queues if may(user, "view", each)]
+    if allowed == queues:
+        return selection
+    if not allowed:
+        raise BadSelection(_not_for_them(asked))
     others = tuple(term for term in selection.terms if term.name != "queue")
-    # No queue has an empty name.
-    return Selection((*others, *Selection.of([("queue", each) for each in allowed or [""]]).terms))
+    return Selection((*others, *Selection.of([("queue", each) for each in allowed]).terms))
+
+
+def _not_for_them(queues: list[str]) -> str:
+    if not queues:
+        return _("You may not see the dead letters of any queue.")
+    return _("You may not see the queue %(queue)s.") % {"queue": ", ".join(queues)}
 
 
 def _queues(using: str) -> list[str]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -14,8 +18,10 @@ from django_eventbus.admin.read_only import (
     TypeFilter,
     ago,
 )
+from django_eventbus.conf import conf
 from django_eventbus.durations import label
 from django_eventbus.models import InboxRecord
+from django_eventbus.permissions import queues_seen_by
 from django_eventbus.sentences import translated
 
 
@@ -39,6 +45,10 @@ class InboxRecordAdmin(ReadOnlyAdmin):
         (_("Times"), {"fields": ("sent_at", "created_at", "settled_at")}),
     )
     readonly_fields = ("waits", "whole_error")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows = super().get_queryset(request)
+        return rows.filter(queue__in=queues_seen_by(request.user)) if conf.permission else rows
 
     @admin.display(description=_("tried"))
     def tried(self, record: InboxRecord) -> str:

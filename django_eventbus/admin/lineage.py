@@ -15,6 +15,7 @@ from django.urls import reverse
 from django_eventbus.messages import CAUSATION
 from django_eventbus.models import DeadLetter, OutboxEvent
 from django_eventbus.models.carried_message import CarriedMessage
+from django_eventbus.permissions import sees
 
 #: How far causes are followed, and how many effects are shown.
 GENERATIONS = 10
@@ -80,12 +81,18 @@ def _published(row: Any) -> QuerySet[OutboxEvent]:
 
 
 def _link(request: HttpRequest, site: AdminSite, relative: Relative, using: str) -> None:
-    if relative.row and _may_see(request, site, OutboxEvent):
+    if relative.row and _may_see_row(request, site, relative.row):
         relative.url = _url(site, relative.row)
     if _may_see(request, site, DeadLetter):
         letters = DeadLetter.objects.using(using).filter(message_id=relative.message_id)
         shown = letters.only("id", "state", "subscription", "queue").order_by("id")
-        relative.letters = [_letter(site, each) for each in shown[:LETTERS_LIMIT]]
+        seen = [each for each in shown[:LETTERS_LIMIT] if sees(request.user, [each.queue])]
+        relative.letters = [_letter(site, each) for each in seen]
+
+
+def _may_see_row(request: HttpRequest, site: AdminSite, row: OutboxEvent) -> bool:
+    queues = [row.queue] if row.is_addressed else []
+    return _may_see(request, site, OutboxEvent) and sees(request.user, queues)
 
 
 def _letter(site: AdminSite, letter: DeadLetter) -> dict[str, Any]:

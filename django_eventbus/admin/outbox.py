@@ -19,7 +19,9 @@ from django_eventbus.admin.excerpts import short
 from django_eventbus.admin.outbox_verbs import CANCEL, PUBLISH_AGAIN
 from django_eventbus.admin.read_only import QueueFilter, SubscriptionFilter, TypeFilter, ago
 from django_eventbus.admin.selections import Selection
+from django_eventbus.conf import conf
 from django_eventbus.models import OutboxEvent
+from django_eventbus.permissions import queues_seen_by
 
 
 @admin.register(OutboxEvent)
@@ -44,6 +46,13 @@ class OutboxEventAdmin(CarriedMessageAdmin):
             {"fields": (*MESSAGE_FIELDS, "version", "key", "shard", "causation_id")},
         ),
     )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows = super().get_queryset(request)
+        # What goes to an exchange is on no queue.
+        return (
+            rows.filter(queue__in=["", *queues_seen_by(request.user)]) if conf.permission else rows
+        )
 
     @admin.action(permissions=["publish_again"], description=PUBLISH_AGAIN.title)
     def publish_again(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse:

@@ -7,6 +7,7 @@ from typing import Any
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, JsonResponse
 from django.shortcuts import redirect
 from django.template.loader import render_to_string
@@ -28,8 +29,8 @@ from django_eventbus.admin.plan_progress import (
 from django_eventbus.admin.read_only import ReadOnlyAdmin, ago
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import BadPlan
-from django_eventbus.models import Plan, PlannedLetter, Worker
-from django_eventbus.permissions import Verb, why_not
+from django_eventbus.models import Plan, Worker
+from django_eventbus.permissions import Verb, sees, why_not_everywhere
 from django_eventbus.sentences import translated
 
 State = Plan.State
@@ -51,6 +52,13 @@ class PlanAdmin(ReadOnlyAdmin):
         "name", "action", "state", "total", "outcomes", "created_by", "created", "why", "remark",
     )  # fmt: skip
     list_filter = ("action", "state")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        plans = super().get_queryset(request)
+        if not conf.permission:
+            return plans
+        touched = plans.order_by().values_list("queues", flat=True).distinct()
+        return plans.filter(queues__in=[each for each in touched if sees(request.user, each)])
 
     def get_urls(self) -> list[URLPattern]:
         own: dict[str, tuple[str, View]] = {
@@ -180,13 +188,7 @@ def verb_view(screen: PlanAdmin, request: HttpRequest, plan_id: int, verb: str) 
 def _refusal(user: Any, plan: Plan) -> str:
     """Say why *user* may not steer *plan*, or return ""."""
     verb: Verb = "redrive" if plan.is_redrive else "discard"
-    reason = why_not(user, verb)
-    if reason or not conf.permission:
-        return reason
-    rows = PlannedLetter.objects.using(plan._state.db).filter(plan=plan).order_by()
-    queues = rows.exclude(dead_letter__queue=None).values_list("dead_letter__queue", flat=True)
-    reasons = (why_not(user, verb, queue) for queue in queues.distinct())
-    return next(filter(None, reasons), "")
+    return why_not_everywhere(user, verb, plan.queues)
 
 
 def _database(screen: PlanAdmin, request: HttpRequest) -> str:

@@ -24,6 +24,7 @@ from django_eventbus.admin.read_only import PlainReadOnlyAdmin, ago
 from django_eventbus.durations import label, seconds
 from django_eventbus.errands import ask
 from django_eventbus.models import Errand, Queue
+from django_eventbus.permissions import sees
 from django_eventbus.status import look
 from django_eventbus.subscriptions import registry
 
@@ -43,7 +44,8 @@ class QueueAdmin(PlainReadOnlyAdmin):
         js = ["eventbus/errands.js"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        return super().get_queryset(request).filter(name__in=registry.queues())
+        names = [each for each in registry.queues() if sees(request.user, [each])]
+        return super().get_queryset(request).filter(name__in=names)
 
     @admin.display(description=gettext_lazy("in tiers"))
     def in_tiers(self, queue: Queue) -> int:

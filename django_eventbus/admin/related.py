@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from django_eventbus.models import Attempt, DeadLetter, InboxRecord, OutboxEvent
+from django_eventbus.permissions import sees
 
 ROWS_LIMIT = 10
 ATTEMPTS_LIMIT = 20
@@ -40,10 +41,14 @@ def _screen(
     screen = site.get_model_admin(model) if site.is_registered(model) else None
     if not row.message_id or screen is None or not screen.has_view_permission(request):
         return None
-    rows = screen.get_queryset(request).filter(message_id=row.message_id)
+    rows: QuerySet[Any] = screen.get_queryset(request).filter(message_id=row.message_id)
     if isinstance(row, model):
         rows = rows.exclude(pk=row.pk)
-    found = list(rows.order_by("pk")[: ROWS_LIMIT + 1])
+    found = [
+        each
+        for each in rows.order_by("pk")[: ROWS_LIMIT + 1]
+        if not each.queue or sees(request.user, [each.queue])
+    ]
     return _links(site, rows, found, row.message_id) if found else None
 
 

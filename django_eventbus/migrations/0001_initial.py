@@ -304,6 +304,7 @@ class Migration(migrations.Migration):
                 ('action', models.CharField(choices=[('redrive', 're-drive'), ('discard', 'discard'), ('restore', 'restore')], default='redrive', max_length=10, verbose_name='action')),
                 ('state', models.CharField(choices=[('planned', 'planned'), ('canary', 'canary'), ('running', 'running'), ('paused', 'paused'), ('done', 'done'), ('cancelled', 'cancelled')], default='planned', max_length=10, verbose_name='state')),
                 ('filter', models.TextField(blank=True, verbose_name='filter')),
+                ('queues', models.JSONField(blank=True, default=list, verbose_name='queues')),
                 ('reason', models.TextField(blank=True, verbose_name='reason')),
                 ('canary', models.PositiveIntegerField(default=0, verbose_name='canary')),
                 ('rate', models.FloatField(blank=True, null=True, verbose_name='rate')),

@@ -46,6 +46,8 @@ class Plan(models.Model):
     )
     #: The selection, as it stands in a URL.
     filter = models.TextField(_("filter"), blank=True)
+    #: Of its dead letters: who may not look at one of them is not shown the plan.
+    queues = models.JSONField(_("queues"), default=list, blank=True)
     reason = models.TextField(_("reason"), blank=True)
     #: How many go first, and are waited for.
     canary = models.PositiveIntegerField(_("canary"), default=0)
