@@ -6,12 +6,16 @@ import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
-from django_eventbus import publish
+from django_eventbus import plans, publish
 from django_eventbus.admin.excerpts import checked
-from django_eventbus.closing import discard
-from django_eventbus.models import DeadLetter, OutboxEvent
+from django_eventbus.closing import discard, discard_selected, restore_selected
+from django_eventbus.edited_messages import Edit
+from django_eventbus.edits import edit_and_redrive
+from django_eventbus.models import DeadLetter, OutboxEvent, Plan
+from django_eventbus.plan_steps import step_plans
 from django_eventbus.redaction import HIDDEN, redacted
-from django_eventbus.redrive import redrive
+from django_eventbus.redrive import close_replaced, redrive
+from django_eventbus.selections import Selection
 from tests.test_admin import Handler, page_of, subscribed, text
 
 PAYLOAD = {"order_id": 42, "password": "hunter2", "card": {"number": "4111", "holder": "Ada"}}
@@ -202,3 +206,112 @@ def test_a_cause_that_another_service_published_is_named(admin_client, bus, char
     shown = text(admin_client.get(page_of(bus.letter)))
 
     assert "an event of another service far-away" in shown
+
+
+# What went out in its place.
+
+
+@pytest.fixture
+def edited(bus, charge, letter) -> str:
+    """The id of an edited message that is on its way in the place of the letter."""
+    edit = Edit(payload={"order_id": 43})
+    new = edit_and_redrive(letter.pk, edit, by="ada", reason="typo", using="default")
+    bus.relay()
+    close_replaced("default")
+    return new
+
+
+def replacement(client, letter):
+    moments = client.get(page_of(letter)).context["timeline"]
+    return next(each for each in moments if each.title.startswith("Replaced"))
+
+
+def test_an_edited_message_is_awaited_until_it_is_handled_or_fails(admin_client, letter, edited):
+    shown = replacement(admin_client, letter)
+
+    row = OutboxEvent.objects.get(message_id=edited)
+    assert (shown.title, shown.tone) == ("Replaced by the edited message: awaited", "")
+    assert shown.links == ((edited, page_of(row)),)
+
+
+def test_an_edited_message_that_failed_is_told_and_linked(admin_client, bus, letter, edited):
+    bus.drain()
+
+    shown = replacement(admin_client, letter)
+
+    failed = DeadLetter.objects.get(message_id=edited)
+    assert (shown.title, shown.tone) == ("Replaced by the edited message: failed again", "bad")
+    assert shown.links == ((edited, page_of(failed)),)
+    assert "replaced by an edited message: failed again" in text(admin_client.get(page_of(letter)))
+
+
+def test_an_edited_message_that_was_handled_makes_it_good(
+    admin_client, bus, charge, letter, edited
+):
+    charge.error = None
+    bus.drain()
+
+    shown = replacement(admin_client, letter)
+
+    assert (shown.title, shown.tone) == ("Replaced by the edited message: healed", "good")
+
+
+def test_an_edited_message_is_an_effect_of_the_first_one(admin_client, bus, letter, edited):
+    bus.drain()
+    failed = DeadLetter.objects.get(message_id=edited)
+
+    effects = admin_client.get(page_of(letter)).context["lineage"].effects
+    causes = admin_client.get(page_of(failed)).context["lineage"].causes
+
+    assert [(each.message_id, each.is_edited) for each in effects] == [(edited, True)]
+    assert [each["url"] for each in effects[0].letters] == [page_of(failed)]
+    assert [each.message_id for each in causes] == [letter.message_id]
+
+
+def test_an_effect_that_was_re_driven_is_shown_once(admin_client, bus):
+    bus.subscribe("order.placed", name="bill")(lambda event: publish("bill.made", {}))
+    bus.subscribe("bill.made", name="pay", tries=1)(Handler())
+    publish("order.placed", {})
+    bus.drain()
+    redrive([bus.letter.pk], by="ada", using="default")
+    bus.drain()
+
+    cause = OutboxEvent.objects.get(type="order.placed")
+    effects = admin_client.get(page_of(cause)).context["lineage"].effects
+
+    assert [(each.row.type, each.is_edited) for each in effects] == [("bill.made", False)]
+
+
+# What plans did.
+
+
+def test_the_timeline_links_a_re_drive_to_its_plan(admin_client, bus, letter):
+    made = plans.make_plan(
+        Selection.of_ids([letter.pk]), by="ada", reason="mended", using="default"
+    )
+    plans.start(made.pk, by="ada", using="default")
+    step_plans("default")
+    bus.drain()
+
+    moments = admin_client.get(page_of(letter)).context["timeline"]
+
+    shown = next(each for each in moments if each.title.startswith("Re-driven"))
+    assert shown.links == ((f"Plan {made.pk}", page_of(made)),)
+
+
+def test_the_timeline_keeps_a_discard_that_was_taken_back(admin_client, letter):
+    ids = Selection.of_ids([letter.pk])
+    discard_selected(ids, by="ada", reason="a test order", using="default")
+    restore_selected(ids, by="grace", reason="it was none", using="default")
+    discard_selected(ids, by="ada", reason="it was one", using="default")
+
+    moments = admin_client.get(page_of(letter)).context["timeline"][-3:]
+
+    assert [(each.title, each.details) for each in moments] == [
+        ("Discarded by ada", ("a test order",)),
+        ("Restored by grace", ("it was none",)),
+        ("Discarded by ada", ("it was one",)),
+    ]
+    assert [each.links for each in moments] == [
+        ((f"Plan {plan.pk}", page_of(plan)),) for plan in Plan.objects.order_by("pk")
+    ]

@@ -22,6 +22,7 @@ from django_eventbus.admin.export import export_view
 from django_eventbus.admin.failure_groups import group_view, groups_view
 from django_eventbus.admin.outcomes import note_of, outcome_in_words
 from django_eventbus.admin.pages import View, page_urls, url_of
+from django_eventbus.admin.replacements import replacement_of
 from django_eventbus.admin.timelines import timeline_of
 from django_eventbus.admin.ways_back import of_ticked
 from django_eventbus.models import DeadLetter
@@ -62,7 +63,7 @@ class DeadLetterAdmin(CarriedMessageAdmin):
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
         letter = context["original"]
-        context["timeline"] = timeline_of(letter)
+        context["timeline"] = timeline_of(request, letter)
         context["group_url"] = url_of(self, "group", letter.fingerprint)
         context["buttons"] = buttons_of(self, request.user, letter)
         context["copies"] = copies_of(letter, hidden_from(request.user, letter.queue))
@@ -89,7 +90,10 @@ class DeadLetterAdmin(CarriedMessageAdmin):
 
     @admin.display(description=gettext_lazy("state"), ordering="state")
     def outcome(self, letter: DeadLetter) -> str:
-        return outcome_in_words(letter)
+        words = outcome_in_words(letter)
+        if letter.state == DeadLetter.State.REPLACED:
+            return f"{words}: {replacement_of(letter).words}"
+        return words
 
     @admin.display(description=gettext_lazy("note"))
     def remark(self, letter: DeadLetter) -> str:

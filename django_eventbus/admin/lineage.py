@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 
-from django_eventbus.messages import CAUSATION
+from django_eventbus.messages import CAUSATION, EDITED_FROM
 from django_eventbus.models import DeadLetter, OutboxEvent
 from django_eventbus.models.carried_message import CarriedMessage
 from django_eventbus.permissions import sees
@@ -29,6 +29,8 @@ class Relative:
 
     message_id: str
     row: OutboxEvent | None = None
+    #: It went out in the place of the other, with changes that a person made.
+    is_edited: bool = False
     url: str = ""
     letters: list[dict[str, Any]] = field(default_factory=list)
 
@@ -48,8 +50,8 @@ class Lineage:
 def lineage_of(request: HttpRequest, site: AdminSite, row: Any) -> Lineage:
     """Return causes and effects of the message of *row*, with the links the user may follow."""
     causes = list(_causes(row))[::-1]
-    effects = list(_effects(row)[: EFFECTS_LIMIT + 1])
-    found = [Relative(message_id=each.message_id, row=each) for each in effects[:EFFECTS_LIMIT]]
+    effects = _effects(row)
+    found = effects[:EFFECTS_LIMIT]
     for relative in (*causes, *found):
         _link(request, site, relative, row._state.db)
     return Lineage(causes=causes, effects=found, is_cut=len(effects) > EFFECTS_LIMIT)
@@ -65,19 +67,31 @@ def _causes(row: Any) -> Iterator[Relative]:
     seen, cause = {row.message_id}, causation_of(row)
     while cause and cause not in seen and len(seen) <= GENERATIONS:
         seen.add(cause)
-        found = _published(row).filter(message_id=cause).first()
+        # One that was edited is addressed; of any other, the row that is not tells more.
+        found = _rows(row).filter(message_id=cause).order_by("queue", "id").first()
         yield Relative(message_id=cause, row=found)
         cause = found.causation_id if found else ""
 
 
-def _effects(row: Any) -> QuerySet[OutboxEvent]:
+def _effects(row: Any) -> list[Relative]:
     if not row.message_id:
-        return OutboxEvent.objects.none()
-    return _published(row).filter(causation_id=row.message_id).order_by("id")
+        return []
+    caused = _rows(row).filter(causation_id=row.message_id).order_by("id")
+    published = list(caused.filter(queue="")[: EFFECTS_LIMIT + 1])
+    found = {each.message_id: Relative(message_id=each.message_id, row=each) for each in published}
+    again = caused.exclude(queue="").exclude(message_id__in=found)
+    for each in again[: EFFECTS_LIMIT + 1]:
+        relative = Relative(message_id=each.message_id, row=each, is_edited=_is_edit(each, row))
+        found.setdefault(each.message_id, relative)
+    return list(found.values())
 
 
-def _published(row: Any) -> QuerySet[OutboxEvent]:
-    return OutboxEvent.objects.using(row._state.db).filter(queue="").defer("body", "headers")
+def _is_edit(edited: OutboxEvent, row: Any) -> bool:
+    return bool(edited.headers.get(EDITED_FROM) == row.message_id)
+
+
+def _rows(row: Any) -> QuerySet[OutboxEvent]:
+    return OutboxEvent.objects.using(row._state.db).defer("body")
 
 
 def _link(request: HttpRequest, site: AdminSite, relative: Relative, using: str) -> None:

@@ -6,13 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from django.http import HttpRequest
+from django.utils.functional import Promise
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import gettext_lazy, ngettext
 
+from django_eventbus.admin.dashboard import url
 from django_eventbus.admin.excerpts import short, visible
 from django_eventbus.admin.outcomes import note_of
 from django_eventbus.admin.read_only import localised
 from django_eventbus.admin.related import attempts_of
+from django_eventbus.admin.replacements import replacement_of
 from django_eventbus.messages import (
     EDITED_FROM,
     NOT_BEFORE,
@@ -20,11 +24,17 @@ from django_eventbus.messages import (
     REDRIVEN_COUNT,
     RETRY_COUNT,
 )
-from django_eventbus.models import Attempt, DeadLetter, OutboxEvent
+from django_eventbus.models import Attempt, DeadLetter, OutboxEvent, Plan, PlannedLetter
+from django_eventbus.permissions import sees
 
 ROWS_LIMIT = 100
 #: What a database rounds away, and what passes between two writes of one transaction.
 _SAME = timedelta(seconds=1)
+#: What a plan did to a dead letter, by the state of its row.
+_CLOSED: dict[str, str | Promise] = {
+    PlannedLetter.State.DISCARDED: gettext_lazy("Discarded by %(by)s"),
+    PlannedLetter.State.RESTORED: gettext_lazy("Restored by %(by)s"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +44,8 @@ class Moment:
     at: datetime
     title: str
     details: tuple[str, ...] = ()
+    #: Words, each with the page that it leads to; "" if the user may see none.
+    links: tuple[tuple[str, str], ...] = ()
     error: str = ""
     #: "good" or "bad", told by a sign and a colour.
     tone: str = ""
@@ -41,19 +53,44 @@ class Moment:
     order: int = field(default=0)
 
 
-def timeline_of(letter: DeadLetter) -> list[Moment]:
+def timeline_of(request: HttpRequest, letter: DeadLetter) -> list[Moment]:
     """Return what happened to the message of *letter*, as far as it is recorded, in order."""
-    attempts = attempts_of(letter)
+    attempts, planned = attempts_of(letter), _planned(letter)
     moments = [
-        *_sending(letter),
+        *_sending(request, letter, planned),
         *(_attempt(each) for each in attempts),
         *_parkings(letter, attempts),
-        *_end(letter),
+        *(_closed(request, each) for each in planned if each.state in _CLOSED),
+        *_end(request, letter, planned),
     ]
     return sorted(moments, key=lambda moment: (moment.at, moment.order))
 
 
-def _sending(letter: DeadLetter) -> Iterator[Moment]:
+def _planned(letter: DeadLetter) -> list[PlannedLetter]:
+    rows = PlannedLetter.objects.using(letter._state.db).filter(dead_letter=letter)
+    return list(rows.select_related("plan").order_by("-plan_id")[:ROWS_LIMIT])
+
+
+def _links(request: HttpRequest, plan: Plan) -> tuple[tuple[str, str], ...]:
+    address = url(request, "plan_change", plan.pk) if sees(request.user, plan.queues) else ""
+    return ((_("Plan %(id)d") % {"id": plan.pk}, address),)
+
+
+def _closed(request: HttpRequest, planned: PlannedLetter) -> Moment:
+    plan = planned.plan
+    title = str(_CLOSED[planned.state]) % {"by": visible(plan.created_by)}
+    return Moment(
+        at=planned.settled_at or plan.created_at,
+        title=title,
+        details=(visible(plan.reason),),
+        links=_links(request, plan),
+        order=4,
+    )
+
+
+def _sending(
+    request: HttpRequest, letter: DeadLetter, planned: list[PlannedLetter]
+) -> Iterator[Moment]:
     ids = [each for each in (letter.message_id, letter.replaced_by) if each]
     rows = OutboxEvent.objects.using(letter._state.db).filter(message_id__in=ids)
     mine = rows.filter(queue__in=("", letter.queue), subscription__in=("", letter.subscription))
@@ -61,13 +98,28 @@ def _sending(letter: DeadLetter) -> Iterator[Moment]:
     if not any(not row.is_addressed for row in found) and letter.sent_at:
         source = visible(letter.source) or _("a stranger")
         yield Moment(at=letter.sent_at, title=_("Published by %(source)s") % {"source": source})
+    plans = {each.round + 1: each.plan for each in planned if each.sent_at}
     for row in found:
-        yield from _sent(row)
+        plan = plans.get(_round_of(row))
+        yield from _sent(row, _links(request, plan) if plan else ())
 
 
-def _sent(row: OutboxEvent) -> Iterator[Moment]:
+def _round_of(row: OutboxEvent) -> int:
+    """Return which re-drive the row is; 0: it is none, but the event itself, or a retry."""
+    is_redrive = row.is_addressed and not _is_for_later(row)
+    return row.message().round if is_redrive else 0
+
+
+def _is_for_later(row: OutboxEvent) -> bool:
+    headers = row.headers
+    is_late = headers.get(RETRY_COUNT) or headers.get(NOT_BEFORE)
+    return bool(is_late or not headers.get(REDRIVEN_COUNT))
+
+
+def _sent(row: OutboxEvent, links: tuple[tuple[str, str], ...]) -> Iterator[Moment]:
     if title := _title(row):
-        yield Moment(at=row.created_at, title=title, details=tuple(_destination(row)))
+        details = tuple(_destination(row))
+        yield Moment(at=row.created_at, title=title, details=details, links=links)
     if row.published_at:
         yield Moment(at=row.published_at, title=_("Relayed and confirmed by the broker"), order=1)
     elif row.error:
@@ -81,7 +133,7 @@ def _title(row: OutboxEvent) -> str:
     headers = row.headers
     if not row.is_addressed:
         return _("Published by %(source)s") % {"source": row.source}
-    if headers.get(RETRY_COUNT) or headers.get(NOT_BEFORE) or not headers.get(REDRIVEN_COUNT):
+    if _is_for_later(row):
         return _("Sent again, for later")
     words = {"by": visible(str(headers.get(REDRIVEN_BY, ""))), "round": headers[REDRIVEN_COUNT]}
     if headers.get(EDITED_FROM):
@@ -138,16 +190,20 @@ def _parked(letter: DeadLetter, at: datetime) -> Moment:
     return Moment(at=at, title=_("Parked"), details=details, tone="bad", order=3)
 
 
-def _end(letter: DeadLetter) -> Iterator[Moment]:
+def _end(
+    request: HttpRequest, letter: DeadLetter, planned: list[PlannedLetter]
+) -> Iterator[Moment]:
     words = {"by": visible(letter.closed_by), "note": note_of(letter)}
     match letter.state:
         case DeadLetter.State.HEALED if letter.closed_at:
             yield Moment(at=letter.closed_at, title=_("Healed"), tone="good", order=4)
         case DeadLetter.State.REPLACED if letter.closed_at:
-            title = _("Replaced by the edited message")
-            details = (letter.replaced_by,)
-            yield Moment(at=letter.closed_at, title=title, details=details, tone="good", order=4)
-        case DeadLetter.State.DISCARDED if letter.closed_at:
+            found = replacement_of(letter)
+            title = _("Replaced by the edited message: %(outcome)s") % {"outcome": found.words}
+            links = ((letter.replaced_by, found.url(request)),)
+            yield Moment(at=letter.closed_at, title=title, links=links, tone=found.tone, order=4)
+        # Without its plan, which may have been pruned.
+        case DeadLetter.State.DISCARDED if letter.closed_at and not _is_told(letter, planned):
             title = _("Discarded by %(by)s") % words
             yield Moment(at=letter.closed_at, title=title, details=(words["note"],), order=4)
         case DeadLetter.State.UNKNOWN if letter.redriven_at:
@@ -155,3 +211,10 @@ def _end(letter: DeadLetter) -> Iterator[Moment]:
             yield Moment(
                 at=letter.redriven_at, title=title, details=(words["note"],), tone="bad", order=4
             )
+
+
+def _is_told(letter: DeadLetter, planned: list[PlannedLetter]) -> bool:
+    """Whether a plan tells of the discard that closed *letter*."""
+    closed_at = letter.closed_at or letter.parked_at
+    discards = (each for each in planned if each.state == PlannedLetter.State.DISCARDED)
+    return any(each.settled_at and each.settled_at > closed_at - _SAME for each in discards)
