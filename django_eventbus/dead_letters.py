@@ -14,7 +14,7 @@ from django.db import transaction
 from django_eventbus.conf import conf
 from django_eventbus.cuts import time_of_parking
 from django_eventbus.exceptions import Busy, Skip, Undecodable
-from django_eventbus.fingerprints import Likeness, own_place, without_what_varies
+from django_eventbus.fingerprints import Likeness, own_place, title_of
 from django_eventbus.formats import read
 from django_eventbus.messages import EDITED_FROM, KEY, Message, is_made, storable, storable_json
 from django_eventbus.models import DeadLetter, FailureGroup
@@ -149,7 +149,7 @@ def likeness_of(subscription: str, cause: Cause) -> Likeness:
         kind=cause.kind,
         error_type=storable(cause.error_type, 255),
         place=storable(cause.place, 255),
-        title=storable(without_what_varies(cause.error), ERROR_LIMIT),
+        title=storable(title_of(cause.error_type, cause.error), ERROR_LIMIT),
     )
 
 

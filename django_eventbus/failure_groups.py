@@ -34,19 +34,26 @@ _KINDS_BESIDE = tuple(kind for kinds in BESIDE.values() for kind in kinds)
 
 @dataclass(slots=True, kw_only=True)
 class Group:
-    """A failure group with what its waiting dead letters tell."""
+    """A failure group with what its dead letters tell."""
 
     row: FailureGroup
+    #: How many wait.
     count: int
-    first_seen: datetime
-    last_seen: datetime
+    #: When the latest of those was parked.
+    latest: datetime | None
     status: str
+    #: The same of all of them, whatever has become of them.
+    last_seen: datetime | None = None
     #: It was re-driven or resolved, and here it is again.
     is_back: bool = False
     #: The id of its latest dead letter.
     sample: int | None = None
-    #: Dead letters parked in each of BUCKETS equal spans, the oldest first.
+    #: Dead letters that came in each of BUCKETS equal spans, the oldest first; closed ones too.
     trend: list[int] = field(default_factory=list)
+
+    @property
+    def first_seen(self) -> datetime:
+        return self.row.created_at
 
     @property
     def selection(self) -> Selection:
@@ -59,8 +66,16 @@ def groups(
     """Return a page of the largest groups among *selection*, and how many there are in all."""
     counted = _counted(selection, using)
     page = counted[offset : offset + limit]
-    _add_details(page, letters_of(selection, using), span)
+    _add_details(page, selection, using, span)
     return page, len(counted)
+
+
+def group_of(row: FailureGroup, selection: Selection, *, using: str, span: timedelta) -> Group:
+    """Return the group of *row* as far as it is among *selection*; nothing of it may wait."""
+    counts = _counts(letters_of(selection, using).filter(fingerprint=row.pk))
+    group = _group(row, counts.get(row.pk, (0, None)), timezone.now())
+    _add_details([group], selection, using, span)
+    return group
 
 
 def buckets(selection: Selection, *, using: str) -> dict[str, int]:
@@ -70,7 +85,7 @@ def buckets(selection: Selection, *, using: str) -> dict[str, int]:
     )
     counts = _counts(letters_of(selection, using).filter(fingerprint__in=list(kinds)))
     return {
-        name: sum(count for pk, (count, _, _) in counts.items() if kinds[pk] in of)
+        name: sum(count for pk, (count, _) in counts.items() if kinds[pk] in of)
         for name, of in BESIDE.items()
     }
 
@@ -89,59 +104,64 @@ def _counted(selection: Selection, using: str) -> list[Group]:
     return sorted(found, key=lambda group: (-group.count, group.row.pk))
 
 
-def _counts(letters: DeadLetterQuerySet) -> dict[str, tuple[int, datetime, datetime]]:
+def _counts(letters: DeadLetterQuerySet) -> dict[str, tuple[int, datetime | None]]:
     # Not by pk, which the index of the groups does not have: the rows would be looked at.
-    counts: dict[str, tuple[int, datetime, datetime]] = {}
-    waiting = letters.filter(state__in=DeadLetter.WAITING).order_by()
-    figures = {"count": Count("*"), "first": Min("parked_at"), "last": Max("parked_at")}
-    for fingerprint, *numbers in waiting.values_list("fingerprint").annotate(**figures):
-        counts[fingerprint] = tuple(numbers)
-    return counts
+    waiting = letters.filter(state__in=DeadLetter.WAITING).order_by().values_list("fingerprint")
+    counted = waiting.annotate(count=Count("*"), latest=Max("parked_at"))
+    return {fingerprint: (count, latest) for fingerprint, count, latest in counted}
 
 
-def _group(row: FailureGroup, figures: tuple[int, datetime, datetime], now: datetime) -> Group:
-    count, first, last = figures
-    return Group(row=row, count=count, first_seen=first, last_seen=last, status=row.status_at(now))
+def _group(row: FailureGroup, figures: tuple[int, datetime | None], now: datetime) -> Group:
+    count, latest = figures
+    return Group(row=row, count=count, latest=latest, status=row.status_at(now))
 
 
-def _add_details(page: list[Group], letters: DeadLetterQuerySet, span: timedelta) -> None:
+def _add_details(page: list[Group], selection: Selection, using: str, span: timedelta) -> None:
     """Add what a page shows of each group, by one question for all of them."""
     keys = [group.row.pk for group in page]
-    waiting = letters.filter(state__in=DeadLetter.WAITING).order_by()
-    trends = _trends(waiting.filter(fingerprint__in=keys), span)
-    samples = _samples(waiting, page)
-    returned = _returned(page, letters.db)
+    waiting = letters_of(selection, using).filter(state__in=DeadLetter.WAITING).order_by()
+    # In every state: or what is healed would leave the plot of its own incident.
+    ever = letters_of(selection.without("state"), using).filter(fingerprint__in=keys).order_by()
+    trends, samples = _trends(ever, span), _samples(waiting, page)
+    closed = ever.filter(state__in=DeadLetter.CLOSED).values_list("fingerprint")
+    last_closed = dict(closed.annotate(last=Max("parked_at")))
+    returned = _returned(page, using)
     for group in page:
-        group.trend = trends.get(group.row.pk, [0] * BUCKETS)
-        group.sample = samples.get(group.row.pk)
-        group.is_back = group.row.pk in returned
+        key = group.row.pk
+        group.trend = trends.get(key, [0] * BUCKETS)
+        group.sample = samples.get(key)
+        seen = [each for each in (group.latest, last_closed.get(key)) if each]
+        group.last_seen = max(seen, default=None)
+        group.is_back = key in returned
 
 
 def _trends(letters: DeadLetterQuerySet, span: timedelta) -> dict[str, list[int]]:
-    recent = letters.filter(parked_at__gte=timezone.now() - span)
-    counted = recent.values_list("fingerprint").annotate(**_spans(span))
+    # By created_at: a re-drive that fails parks again what had come before.
+    recent = letters.filter(created_at__gte=timezone.now() - span)
+    counted = recent.values_list("fingerprint").annotate(**_spans("created_at", span))
     return {fingerprint: list(counts) for fingerprint, *counts in counted}
 
 
-def _spans(span: timedelta) -> dict[str, Count]:
+def _spans(column: str, span: timedelta) -> dict[str, Count]:
     began = timezone.now() - span
     edges = [began + span / BUCKETS * number for number in range(BUCKETS + 1)]
     return {
-        f"span_{number}": Count("parked_at", filter=Q(parked_at__gte=start, parked_at__lt=end))
+        f"span_{number}": Count(column, filter=Q((f"{column}__gte", start), (f"{column}__lt", end)))
         for number, (start, end) in enumerate(pairwise(edges))
     }
 
 
 def trend_of(letters: DeadLetterQuerySet, span: timedelta) -> list[int]:
     """Count what was parked in each of BUCKETS equal spans up to now."""
-    return list(letters.order_by().aggregate(**_spans(span)).values())
+    return list(letters.order_by().aggregate(**_spans("parked_at", span)).values())
 
 
 def _samples(letters: DeadLetterQuerySet, page: list[Group]) -> dict[str, int]:
     latest = Q()
     for group in page:
-        latest |= Q(fingerprint=group.row.pk, parked_at=group.last_seen)
-    return dict(letters.filter(latest).values_list("fingerprint", "pk")) if page else {}
+        if group.latest:
+            latest |= Q(fingerprint=group.row.pk, parked_at=group.latest)
+    return dict(letters.filter(latest).values_list("fingerprint", "pk")) if latest else {}
 
 
 def _returned(page: list[Group], using: str) -> set[str]:
@@ -155,7 +175,7 @@ def _returned(page: list[Group], using: str) -> set[str]:
     after = {
         group.row.pk
         for group in page
-        if (at := first_healed.get(group.row.pk)) and at < group.last_seen
+        if (at := first_healed.get(group.row.pk)) and group.latest and at < group.latest
     }
     return resolved | set(again.distinct()) | after
 
@@ -163,7 +183,7 @@ def _returned(page: list[Group], using: str) -> set[str]:
 def _is_resolved_no_more(group: Group) -> bool:
     since = group.row.changed_at
     is_resolved = group.row.status == FailureGroup.Status.RESOLVED
-    return bool(is_resolved and since and group.last_seen > since)
+    return bool(is_resolved and since and group.latest and group.latest > since)
 
 
 def decide(

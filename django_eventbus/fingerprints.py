@@ -24,6 +24,12 @@ _VARYING = re.compile(
     | 0x[0-9a-fA-F]+ | \b(?=[0-9a-fA-F]*\d)[0-9a-fA-F]{8,}\b | \d+(?:[.,:]\d+)*""",
     re.VERBOSE,
 )
+#: Errors that quote names of the code: a key, an attribute, a module, a parameter.
+_QUOTING_NAMES = (
+    "KeyError", "AttributeError", "NameError", "UnboundLocalError", "TypeError",
+    "ImportError", "ModuleNotFoundError", "FieldError", "FieldDoesNotExist",
+)  # fmt: skip
+_NAME = re.compile(r"""(['"])[A-Za-z_][A-Za-z_.]{0,59}\1""")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +52,17 @@ class Likeness:
 def without_what_varies(words: str) -> str:
     """Return *words* with quoted values, ids and numbers taken out."""
     return _VARYING.sub("#", words[: 4 * _WORDS_LIMIT])[:_WORDS_LIMIT]
+
+
+def title_of(error_type: str, words: str) -> str:
+    """Return *words* without what varies, but with the names that an error of this type quotes."""
+    if error_type not in _QUOTING_NAMES:
+        return without_what_varies(words)
+    return _VARYING.sub(_unless_a_name, words[: 4 * _WORDS_LIMIT])[:_WORDS_LIMIT]
+
+
+def _unless_a_name(found: re.Match[str]) -> str:
+    return found[0] if _NAME.fullmatch(found[0]) else "#"
 
 
 def own_place(error: BaseException) -> str:

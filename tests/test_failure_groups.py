@@ -8,8 +8,14 @@ import pytest
 from django.utils import timezone
 
 from django_eventbus.dead_letters import Cause, likeness_of
-from django_eventbus.failure_groups import BUCKETS, buckets, decide, groups, trend_of
-from django_eventbus.fingerprints import is_own, last_place, own_place, without_what_varies
+from django_eventbus.failure_groups import BUCKETS, buckets, decide, group_of, groups, trend_of
+from django_eventbus.fingerprints import (
+    is_own,
+    last_place,
+    own_place,
+    title_of,
+    without_what_varies,
+)
 from django_eventbus.models import AuditEntry, DeadLetter, FailureGroup
 from django_eventbus.redrive import redrive
 from django_eventbus.selections import Selection
@@ -52,6 +58,26 @@ def put(bus, number):
 )
 def test_what_varies_is_taken_out_of_an_error_and_nothing_else(words, left):
     assert without_what_varies(words) == left
+
+
+@pytest.mark.parametrize(
+    ("error_type", "words", "title"),
+    [
+        ("KeyError", "'currency'", "'currency'"),
+        ("KeyError", "'order-42'", "#"),
+        ("KeyError", "'ada@example.org'", "#"),
+        ("KeyError", "'Ada Lovelace'", "#"),
+        ("KeyError", "42", "#"),
+        (
+            "AttributeError",
+            "'NoneType' object has no attribute 'total'",
+            "'NoneType' object has no attribute 'total'",
+        ),
+        ("ValueError", "no user 'ada'", "no user #"),
+    ],
+)
+def test_a_title_keeps_the_names_of_the_code_that_an_error_quotes(error_type, words, title):
+    assert title_of(error_type, words) == title
 
 
 def test_the_place_is_the_project_s_own_and_has_no_line():
@@ -205,6 +231,53 @@ def test_an_ignored_group_is_new_again_when_its_time_is_over(bus):
     assert group.status_at(now + 2 * DAY) == "new"
     with pytest.raises(ValueError, match="ignore needs a time"):
         decide(fingerprint, "ignore", by="ada", using="default")
+
+
+def long_ago(letter, **age):
+    """Let it have failed for the first time so long ago."""
+    then = timezone.now() - timedelta(**age)
+    DeadLetter.objects.filter(pk=letter.pk).update(created_at=then, parked_at=then)
+    FailureGroup.objects.filter(pk=letter.fingerprint).update(created_at=then)
+
+
+def test_a_failed_re_drive_changes_neither_the_first_time_nor_the_trend(bus):
+    failing(bus)
+    put(bus, 1)
+    long_ago(bus.letter, hours=6)
+    before = page()[0]
+
+    redrive([bus.letter.pk], by="ada", using="default")
+    bus.drain()
+
+    after = page()[0]
+    assert after.first_seen == before.first_seen < timezone.now() - timedelta(hours=5)
+    assert after.last_seen > before.last_seen
+    assert after.trend == before.trend
+    assert after.trend[-1] == 0
+
+
+def test_what_is_healed_stays_in_the_trend_of_its_group(bus):
+    failing(bus)
+    put(bus, 3)
+    DeadLetter.objects.filter(pk=DeadLetter.objects.latest("pk").pk).update(state="healed")
+
+    (group,) = groups(Selection.from_words(["state=open"]), using="default", span=DAY)[0]
+
+    assert (group.count, sum(group.trend)) == (2, 3)
+    assert group.last_seen == DeadLetter.objects.latest("pk").parked_at
+    assert group.sample == DeadLetter.objects.filter(state="open").latest("pk").pk
+
+
+def test_a_group_of_which_nothing_waits_still_tells_what_was(bus):
+    failing(bus)
+    put(bus, 2)
+    DeadLetter.objects.update(state="healed")
+
+    group = group_of(FailureGroup.objects.get(), ALL, using="default", span=DAY)
+
+    assert page() == []
+    assert (group.count, sum(group.trend), group.sample) == (0, 2, None)
+    assert group.last_seen == DeadLetter.objects.latest("pk").parked_at
 
 
 def test_a_trend_counts_what_was_parked_in_each_span(bus):

@@ -92,7 +92,7 @@ def test_dead_letters_are_shown_in_groups_first(admin_client, bus, letters):
         ("charge", 4),
         ("ship", 1),
     ]
-    assert cards[0].trend == "4 parked in the last 24 hours"
+    assert cards[0].trend == "4 came in the last 24 hours, closed ones included"
     assert cards[0].bars[-1].height == 24
     assert cards[0].sample_url == page_of(DeadLetter.objects.filter(subscription="charge").last())
 

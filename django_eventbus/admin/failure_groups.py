@@ -29,6 +29,7 @@ from django_eventbus.failure_groups import (
     Group,
     buckets,
     decide,
+    group_of,
     groups,
     queues_of,
 )
@@ -148,7 +149,11 @@ def waiting(asked: Selection) -> Selection:
 def card_of(screen: ModelAdmin[Any], group: Group, asked: Selection) -> Card:
     """Return *group*, of which *asked* is counted, as a page shows it."""
     fresh, counted = sum(group.trend), waiting(asked).with_terms(group=group.row.pk)
-    words = ngettext("%d parked in the last 24 hours", "%d parked in the last 24 hours", fresh)
+    words = ngettext(
+        "%d came in the last 24 hours, closed ones included",
+        "%d came in the last 24 hours, closed ones included",
+        fresh,
+    )
     return Card(
         group=group,
         bars=bars_of(group.trend),
@@ -191,9 +196,9 @@ def _one(
 ) -> dict[str, Any]:
     mine = selection_in(request.GET, request.user).with_terms(group=row.pk)
     selection = seen_by(request.user, mine, using)
-    found, _total = groups(selection, using=using, limit=1, span=SPAN)
+    group = group_of(row, selection, using=using, span=SPAN)
     return {
-        "card": card_of(screen, found[0], mine) if found else None,
+        "card": card_of(screen, group, mine),
         "status": FailureGroup.Status(row.status_at(timezone.now())).label,
         "lines": lines_of(page_of(letters_of(selection, using), size=10)),
         "for_all": buttons_for(screen, request.user, OPEN, mine.query()),

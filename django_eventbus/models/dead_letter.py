@@ -131,6 +131,8 @@ class DeadLetter(CarriedMessage):
                 fields=["state", "fingerprint", "parked_at", "round"],
                 name="eventbus_dead_letter_group",
             ),
+            # The trend of a group: what came in the last day, whatever has become of it.
+            models.Index(fields=["fingerprint", "created_at"], name="eventbus_dead_letter_trend"),
             # The dashboard counts those that are out of sight; there are few, or none.
             models.Index(
                 fields=["ignored_until"],
