@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import signal
+import sys
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -254,6 +256,19 @@ def test_one_is_asked_about_in_the_singular(monkeypatch):
         run("redrive_events")
     with pytest.raises(CommandError, match=r"Discard 1 dead letter\?"):
         run("discard_events")
+
+
+@pytest.mark.parametrize(
+    "env", [{"PYTHONUNBUFFERED": ""}, {"PYTHONUNBUFFERED": "1"}], ids=["at the end", "at once"]
+)
+@pytest.mark.parametrize("command", ["redrive_events --dry-run", "list_subscriptions --json"])
+def test_a_command_whose_reader_has_gone_ends_quietly(manage, command, env):
+    script = '"$0" -m django "$@" | true'
+    program = ("bash", "-o", "pipefail", "-c", script, sys.executable)
+
+    ended = manage.run(*command.split(), program=program, env=env, is_measured=True)
+
+    assert (ended.output, ended.returncode) == ("", 128 + signal.SIGPIPE)
 
 
 def test_a_progress_bar_is_for_terminals_only():

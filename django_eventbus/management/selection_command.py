@@ -8,10 +8,11 @@ import json
 import sys
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from django_eventbus.dry_runs import Forecast
 from django_eventbus.exceptions import EventBusError
+from django_eventbus.management.printing_command import PrintingCommand
 from django_eventbus.management.worker_command import (
     positive,
     refuse_broken_configuration,
@@ -22,7 +23,7 @@ from django_eventbus.selections import FILTERS, Selection
 _NOTHING = "Nothing is meant by this."
 
 
-class SelectionCommand(BaseCommand):
+class SelectionCommand(PrintingCommand):
     """A command that does something to the dead letters that its filters mean."""
 
     requires_system_checks = []

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from django_eventbus.examination import examine
+from django_eventbus.management.printing_command import PrintingCommand
 from django_eventbus.management.worker_command import connected, refuse_missing_tables
 from django_eventbus.workers import queue_specs
 
 
-class Command(BaseCommand):
+class Command(PrintingCommand):
     help = "Look for what would lose messages or keep them from arriving."
 
     requires_system_checks = []

@@ -7,18 +7,19 @@ from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from django_eventbus.conf import wait
 from django_eventbus.durations import label
 from django_eventbus.management.commands.consume_events import chosen_queues
+from django_eventbus.management.printing_command import PrintingCommand
 from django_eventbus.management.worker_command import connected
 from django_eventbus.pings import RoundTrip, ping
 
 _HEAD = ("QUEUE", "SERVICE", "HOST", "ROUND TRIP")
 
 
-class Command(BaseCommand):
+class Command(PrintingCommand):
     help = "Send a ping through the exchange to every queue, and show who answers how fast."
 
     requires_system_checks = []

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
+from django_eventbus.management.printing_command import PrintingCommand
 from django_eventbus.management.worker_command import refuse_missing_tables
 from django_eventbus.status import look
 from django_eventbus.status_report import as_json, as_text
@@ -17,7 +18,7 @@ _EVERY = 2.0
 _CLEAR = "\x1b[2J\x1b[H"
 
 
-class Command(BaseCommand):
+class Command(PrintingCommand):
     help = "Show what needs doing, throughput, backlogs, queues, workers and outages."
 
     requires_system_checks = []

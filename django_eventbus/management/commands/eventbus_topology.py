@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from django_eventbus import transports
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import EventBusError
+from django_eventbus.management.printing_command import PrintingCommand
 from django_eventbus.management.worker_command import refuse_broken_configuration
 from django_eventbus.transports.contract import Transport
 from django_eventbus.transports.rabbitmq import RabbitmqTransport, drawing, report
@@ -19,7 +20,7 @@ from django_eventbus.transports.rabbitmq.survey import Survey, surveys
 from django_eventbus.workers import queue_specs
 
 
-class Command(BaseCommand):
+class Command(PrintingCommand):
     help = "Show or apply the exchanges, queues and bindings that this project needs."
     requires_system_checks = []
 

@@ -6,13 +6,14 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
 from django_eventbus.durations import label
+from django_eventbus.management.printing_command import PrintingCommand
 from django_eventbus.subscriptions import Subscription, registry
 
 
-class Command(BaseCommand):
+class Command(PrintingCommand):
     help = "List the subscriptions of this project, by queue."
 
     requires_system_checks = []

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 from django.utils import timezone
 
 from django_eventbus.broker_dead_letters import Remains, find_dead_letter_queue, peek
 from django_eventbus.durations import label
+from django_eventbus.management.printing_command import PrintingCommand
 from django_eventbus.management.worker_command import connected, positive
 
 _NOTE = (
@@ -18,7 +19,7 @@ _NOTE = (
 )
 
 
-class Command(BaseCommand):
+class Command(PrintingCommand):
     help = "Show messages in a broker's DLQ without taking them."
 
     requires_system_checks = []

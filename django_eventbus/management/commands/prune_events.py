@@ -7,15 +7,16 @@ import json
 from datetime import timedelta
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 from django.utils import timezone
 
 from django_eventbus.durations import seconds
+from django_eventbus.management.printing_command import PrintingCommand
 from django_eventbus.management.worker_command import refuse_missing_tables
 from django_eventbus.pruning import SHORTEST_AGE, count_prunable, prune
 
 
-class Command(BaseCommand):
+class Command(PrintingCommand):
     """Prune one database."""
 
     help = "Remove settled events, records and dead letters that are older than a given age."

@@ -6,16 +6,17 @@ import getpass
 import json
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from django_eventbus import plans
 from django_eventbus.exceptions import BadPlan
 from django_eventbus.management.plan_words import plan_as_json, plan_in_words
+from django_eventbus.management.printing_command import PrintingCommand
 from django_eventbus.management.worker_command import positive, refuse_missing_tables
 from django_eventbus.models import Plan
 
 
-class Command(BaseCommand):
+class Command(PrintingCommand):
     help = "Say how far a plan is; start, pause, resume or cancel it."
 
     def add_arguments(self, parser: CommandParser) -> None:
