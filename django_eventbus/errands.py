@@ -9,9 +9,9 @@ from typing import Any
 from django.db import DEFAULT_DB_ALIAS, transaction
 from django.utils import timezone
 
-from django_eventbus import audit
 from django_eventbus.broker_dead_letters import BrokerRedrive, find_dead_letter_queue, peek
 from django_eventbus.conf import conf
+from django_eventbus.dlq_audit import DlqAudit
 from django_eventbus.exceptions import EventBusError
 from django_eventbus.messages import storable
 from django_eventbus.models import Errand, Worker
@@ -23,6 +23,8 @@ LOOK_EVERY = 2.0
 MOST: dict[str, int] = {Errand.Kind.PEEK: 50, Errand.Kind.REDRIVE: 1000}
 #: Of what stays in the DLQ, so many are named.
 _NAMED = 50
+#: Of what was moved, so many.
+_FIRST = 10
 
 
 def ask(kind: str, queue: str, *, limit: int, by: str, reason: str = "") -> Errand:
@@ -37,7 +39,7 @@ def ask(kind: str, queue: str, *, limit: int, by: str, reason: str = "") -> Erra
             reason=storable(reason, 2000),
         )
         errand.save(using=DEFAULT_DB_ALIAS, force_insert=True)
-        _audit(errand, f"{kind} DLQ", count=errand.limit)
+        _audit_of(errand).asked(kind, errand.limit)
     return errand
 
 
@@ -63,14 +65,13 @@ class ErrandRunner:
             with transaction.atomic(using=DEFAULT_DB_ALIAS):
                 errand.failed(str(error))
                 if errand.kind == Errand.Kind.REDRIVE:
-                    _audit(errand, "redrove DLQ", outcome={"failed": str(error)})
+                    _audit_of(errand).failed_to_redrive(error)
             return
         sys.audit("eventbus.errands.worked")
         with transaction.atomic(using=DEFAULT_DB_ALIAS):
             errand.done(result)
             if errand.kind == Errand.Kind.REDRIVE:
-                outcome = {"moved": result["moved"], "left": len(result["left"])}
-                _audit(errand, "redrove DLQ", count=result["moved"], outcome=outcome)
+                _audit_of(errand).redrove(result["moved"], len(result["left"]))
 
     def _do(self, errand: Errand) -> dict[str, Any]:
         dlq = find_dead_letter_queue(self.transport, errand.queue)
@@ -80,15 +81,14 @@ class ErrandRunner:
             return {"messages": [each.facts(now) for each in found]}
         redrive = BrokerRedrive(self.transport, dlq, by=errand.asked_by, stop=self.stop)
         moved = redrive.run(errand.limit)
-        return {"moved": len(moved.moved), "left": dict(list(moved.left.items())[:_NAMED])}
+        return {
+            "moved": len(moved.moved),
+            "first": moved.moved[:_FIRST],
+            "left": dict(list(moved.left.items())[:_NAMED]),
+        }
 
 
-def _audit(errand: Errand, verb: str, **facts: Any) -> None:
-    audit.record(
-        verb,
-        by=errand.asked_by,
-        why=errand.reason,
-        selection=f"queue={errand.queue}",
-        using=DEFAULT_DB_ALIAS,
-        **facts,
+def _audit_of(errand: Errand) -> DlqAudit:
+    return DlqAudit(
+        queues=[errand.queue], by=errand.asked_by, why=errand.reason, using=DEFAULT_DB_ALIAS
     )

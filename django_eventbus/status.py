@@ -61,6 +61,12 @@ def look(now: datetime | None = None) -> Status:
     )
 
 
+def queue_figures(now: datetime | None = None) -> tuple[QueueFigures, ...]:
+    """Read the queues of this project, as look() does, and nothing else."""
+    now = now or timezone.now()
+    return _queues(registry.queues(), _workers(now), now)
+
+
 def capped(rows: QuerySet[Any]) -> int:
     """Count *rows*, but no further than one above MOST."""
     return rows.order_by()[: MOST + 1].count()

@@ -14,7 +14,7 @@ from django.utils import timezone
 from django_eventbus import subscribe, transports
 from django_eventbus.conf import conf
 from django_eventbus.errands import ErrandRunner, ask
-from django_eventbus.models import AuditEntry, Errand, Queue, Worker
+from django_eventbus.models import AuditEntry, DeadLetter, Errand, Queue, Worker
 from django_eventbus.models.worker import SILENCE
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -152,10 +152,59 @@ def test_a_person_asks_and_it_is_audited(admin_client, queue, worker):
 
 
 def test_looking_at_a_page_asks_for_nothing(admin_client, queue, worker):
-    for verb in ("peek", "redrive"):
-        assert admin_client.get(url(queue, verb)).status_code == 302
+    assert admin_client.get(url(queue, "peek")).status_code == 302
+    assert admin_client.get(url(queue, "redrive")).status_code == 200
 
     assert not Errand.objects.exists()
+
+
+def test_a_re_drive_from_the_dlq_is_asked_for_on_a_page_of_its_own(admin_client, queue, worker):
+    offered = page(admin_client, queue)
+    asked = admin_client.get(url(queue, "redrive")).content.decode()
+
+    assert f'<form method="get" action="{url(queue, "redrive")}"' in offered
+    assert 'name="reason"' not in offered
+    for words in (
+        queue.name,
+        queue.dlq,
+        'name="limit"',
+        'name="reason"',
+        "Re-drive from the DLQ",
+        "Re-drive them",
+    ):
+        assert words in asked
+
+
+def test_the_page_of_a_re_drive_says_why_it_is_closed(queue, worker):
+    client = user_with("view_queue", "view_deadletter")
+
+    asked = client.get(url(queue, "redrive")).content.decode()
+
+    assert "eventbus.redrive_deadletter" in asked
+    assert "disabled" in asked
+
+
+def test_a_re_drive_names_the_first_and_outdates_the_look_before_it(admin_client, queue, worker):
+    then = timezone.now() - timedelta(minutes=5)
+    common = {"state": "done", "queue": queue.name, "limit": 1, "asked_by": "ada"}
+    Errand.objects.create(kind="peek", taken_at=then, ended_at=then, **common)
+    before = page(admin_client, queue)
+    done = {"taken_at": timezone.now(), "ended_at": timezone.now()}
+    result = {"moved": 2, "first": ["id-1", "id-2"], "left": {}}
+    Errand.objects.create(kind="redrive", result=result, **done, **common)
+
+    after = page(admin_client, queue)
+
+    words = "Older than the latest re-drive"
+    assert (words in before, words in after) == (False, True)
+    assert "The first of them: id-1, id-2" in after
+
+
+def test_the_page_counts_the_dead_letters_of_the_queue(admin_client, queue, worker):
+    for number, name in enumerate((queue.name, queue.name, "another")):
+        DeadLetter.objects.create(kind="failed", message_id=str(number), body=b"", queue=name)
+
+    assert "Dead letters of this queue</a>: 2" in page(admin_client, queue)
 
 
 def test_a_form_that_is_wrong_is_shown_again(admin_client, queue, worker, settings):

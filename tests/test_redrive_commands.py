@@ -123,6 +123,24 @@ def test_what_is_wrong_is_said_in_one_sentence_and_nothing_moves(words, sentence
     assert not Plan.objects.exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["type=count.up"], "type=count.up"),
+        (["--canary", "0", "--rate", "5"], "--canary, --rate"),
+        (["type=count.up", "--in-flight", "5", "--wait"], "type=count.up, --in-flight, --wait"),
+    ],
+)
+def test_what_is_said_of_plans_does_not_go_with_a_re_drive_from_the_broker(words, named):
+    sentence = f"--from-broker takes what lies in the DLQ, without a plan: leave out {named}."
+
+    with pytest.raises(CommandError) as refusal:
+        run("redrive_events", *words, "--from-broker", "counts", "--yes")
+
+    assert str(refusal.value) == sentence
+    assert not AuditEntry.objects.exists()
+
+
 def test_only_yes_is_yes(monkeypatch):
     class Terminal(io.StringIO):
         def isatty(self):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.db import DEFAULT_DB_ALIAS
 from django.db.models import QuerySet
@@ -15,21 +17,40 @@ from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.http import urlencode
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_eventbus.admin.dashboard import listed, url
 from django_eventbus.admin.errand_forms import FORMS, ErrandForm, why_not
+from django_eventbus.admin.pages import page
 from django_eventbus.admin.read_only import PlainReadOnlyAdmin, ago
 from django_eventbus.durations import label, seconds
 from django_eventbus.errands import ask
-from django_eventbus.models import Errand, Queue
+from django_eventbus.matching import capped_count, letters_of
+from django_eventbus.models import DeadLetter, Errand, Queue
+from django_eventbus.needs import number
 from django_eventbus.permissions import sees
-from django_eventbus.status import look
+from django_eventbus.selections import Selection
+from django_eventbus.status import look, queue_figures
 from django_eventbus.subscriptions import registry
 
 #: Errands that the page of a queue shows.
 _ERRANDS = 5
+#: Errands that move messages: asked for on a page of their own.
+CONFIRMED = (Errand.Kind.REDRIVE,)
+
+
+class QueueList(ChangeList):
+    """Rows with the figures that the dashboard and the pages show of them."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        figures = {each.name: each for each in queue_figures()}
+        rows = list(self.result_list)
+        for row in rows:
+            row.figures = figures.get(row.name)
+        self.result_list = rows
 
 
 @admin.register(Queue)
@@ -37,7 +58,7 @@ class QueueAdmin(PlainReadOnlyAdmin):
     """The queues of this project; those of others are not offered."""
 
     ordering = ("name",)
-    list_display = ("name", "messages", "in_tiers", "dlq_messages", "consumers", "measured")
+    list_display = ("name", "messages", "in_tiers", "dlq_messages", "consumed_by", "measured")
 
     class Media:
         css = {"all": ["eventbus/dashboard.css"]}
@@ -46,6 +67,13 @@ class QueueAdmin(PlainReadOnlyAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         names = [each for each in registry.queues() if sees(request.user, [each])]
         return super().get_queryset(request).filter(name__in=names)
+
+    def get_changelist(self, request: HttpRequest, **options: Any) -> type[ChangeList]:
+        return QueueList
+
+    @admin.display(description=gettext_lazy("consumers"))
+    def consumed_by(self, queue: Any) -> int | None:
+        return queue.figures.consumers if queue.figures else None
 
     @admin.display(description=gettext_lazy("in tiers"))
     def in_tiers(self, queue: Queue) -> int:
@@ -76,18 +104,23 @@ class QueueAdmin(PlainReadOnlyAdmin):
         return self._page(request, self._queue(request, unquote(object_id)), {})
 
     def errand_view(self, kind: str, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Ask a worker for an errand; by POST only."""
+        """Ask a worker for an errand; by POST only, and what moves messages on a page of its own."""
         queue = self._queue(request, unquote(object_id))
-        back = self._url(queue.name)
-        if request.method != "POST":
+        back, is_confirmed = self._url(queue.name), kind in CONFIRMED
+        if request.method != "POST" and not is_confirmed:
             return redirect(back)
-        if why_not(kind, request, queue, look().live):
-            raise PermissionDenied
-        form = FORMS[kind](request.POST, auto_id=f"{kind}-%s")
-        if form.is_valid():
-            self._ask(kind, request, queue, form)
-            return redirect(back)
-        return self._page(request, queue, {kind: form})
+        refusal = why_not(kind, request, queue, look().live)
+        form = FORMS[kind](request.POST or None, auto_id=f"{kind}-%s")
+        if request.method == "POST":
+            if refusal:
+                raise PermissionDenied
+            if form.is_valid():
+                self._ask(kind, request, queue, form)
+                return redirect(back)
+        if not is_confirmed:
+            return self._page(request, queue, {kind: form})
+        context = {"queue": queue, "dlq": queue.dlq, "form": form, "why_not": refusal, "back": back}
+        return page(self, request, "errand", str(capfirst(Errand.Kind(kind).label)), **context)
 
     def _ask(self, kind: str, request: HttpRequest, queue: Queue, form: ErrandForm) -> None:
         by = request.user.get_username()
@@ -136,17 +169,19 @@ class QueueAdmin(PlainReadOnlyAdmin):
                 for each in registry.on_queue(name)
             ],
             "dead_letters": dead_letters_of(request, name),
+            "dead_letter_count": number(count_dead_letters(name)),
             "offers": [
                 {
                     "kind": kind,
                     "label": Errand.Kind(kind).label,
                     "url": self._url(name, kind),
+                    "is_confirmed": kind in CONFIRMED,
                     "form": forms.get(kind) or FORMS[kind](auto_id=f"{kind}-%s"),
                     "why_not": why_not(kind, request, queue, status.live),
                 }
                 for kind in Errand.Kind.values
             ],
-            "errands": found,
+            "errands": [(each, is_outdated(each, found)) for each in found],
             "is_awaited": any(each.is_open for each in found),
         }
 
@@ -159,6 +194,21 @@ def dead_letters_of(request: HttpRequest, name: str) -> str:
     """Return the list of the dead letters of a queue."""
     address = url(request, "deadletter_list")
     return f"{address}?{urlencode({'queue': name})}" if address else ""
+
+
+def count_dead_letters(name: str) -> int:
+    """Count what the list of the dead letters of a queue shows, no further than it does."""
+    shown = Selection.of([("queue", name), ("state", "open"), ("ignored", "no")])
+    return capped_count(letters_of(shown, DeadLetter.objects.db))
+
+
+def is_outdated(errand: Errand, errands: Iterable[Errand]) -> bool:
+    """Whether it is a look into the DLQ from which a re-drive took messages since."""
+    since = errand.ended_at
+    if errand.kind != Errand.Kind.PEEK or since is None:
+        return False
+    redrives = (each for each in errands if each.kind == Errand.Kind.REDRIVE)
+    return any(each.taken_at and each.ended_at and each.ended_at > since for each in redrives)
 
 
 def tiers_of(queue: Queue) -> list[tuple[str, int | None]]:

@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 from django.core.management import CommandError, call_command
 
-from django_eventbus.models import DeadLetter, InboxRecord
+from django_eventbus.models import AuditEntry, DeadLetter, InboxRecord
 from tests.helpers import eventually
 
 pytestmark = [
@@ -34,7 +34,8 @@ def run(command, *arguments, **options):
 
 
 def redrive(shop, *, queue=None, **options):
-    return json.loads(run("redrive_events", from_broker=queue or shop.queue, json=True, **options))
+    options = {"from_broker": queue or shop.queue, "json": True, "yes": True, **options}
+    return json.loads(run("redrive_events", **options))
 
 
 def peeked(shop, *arguments):
@@ -136,7 +137,7 @@ def test_never_more_than_the_limit_and_the_oldest_first(shop):
 def test_more_than_a_batch_moves(shop):
     fill(shop, 120)
 
-    assert len(redrive(shop, limit=1000)["moved"]) == 120
+    assert len(redrive(shop, limit=1000, reason="mended")["moved"]) == 120
 
     assert eventually(lambda: shop.amqp.count(shop.queue) == 120)
     assert shop.amqp.count(shop.dlq) == 0
@@ -149,6 +150,49 @@ def test_a_dry_run_moves_nothing_and_says_where_it_would(shop):
 
     assert eventually(lambda: shop.amqp.count(shop.dlq) == 1)
     assert shop.amqp.count(shop.queue) == 0
+
+
+def audited():
+    columns = ("verb", "by", "why", "filter", "count", "outcome")
+    return list(AuditEntry.objects.order_by("id").values_list(*columns))
+
+
+def test_a_re_drive_from_the_broker_is_audited_before_and_after(shop):
+    shop.put(to=shop.dlq)
+    shop.put(to=shop.dlq, headers={"x-original-queue": "somebody.else"})
+
+    with pytest.raises(CommandError, match="1 messages stay"):
+        redrive(shop, limit=5, by="ada", reason="mended in 1.4")
+
+    who = ("ada", "mended in 1.4", f"queue={shop.queue}")
+    assert audited() == [
+        ("redrive DLQ", *who, 5, {}),
+        ("redrove DLQ", *who, 1, {"moved": 1, "left": 1}),
+    ]
+
+
+def test_the_audit_tells_that_a_re_drive_from_the_broker_failed(shop):
+    shop.configure(BROKER_URL="amqp://127.0.0.1:1")
+
+    with pytest.raises(CommandError, match="does not answer"):
+        redrive(shop, by="ada")
+
+    _, (verb, *_, outcome) = audited()
+    assert verb == "redrove DLQ"
+    assert "does not answer" in outcome["failed"]
+
+
+def test_a_re_drive_from_the_broker_is_asked_for_and_many_need_a_reason(shop, monkeypatch):
+    monkeypatch.setattr("sys.stdin", StringIO())
+    shop.put(to=shop.dlq)
+
+    with pytest.raises(CommandError, match=f"at most 3 of the messages in {shop.dlq}.*say --yes"):
+        redrive(shop, limit=3, yes=False)
+    with pytest.raises(CommandError, match="More than 100 dead letters need a reason"):
+        redrive(shop, limit=101)
+
+    assert audited() == []
+    assert eventually(lambda: shop.amqp.count(shop.dlq) == 1)
 
 
 @pytest.mark.parametrize("name", ["acts", "queue", "dlq"])
@@ -187,7 +231,7 @@ def test_what_the_broker_does_not_take_back_stays(shop):
 
 def test_a_kill_between_the_publish_and_the_ack_makes_a_copy_that_the_inbox_absorbs(shop, manage):
     message_id = shop.put(to=shop.dlq, headers=ACT)
-    command = ("redrive_events", "--from-broker", shop.queue)
+    command = ("redrive_events", "--from-broker", shop.queue, "--yes")
     environment = shop.amqp.environment
 
     killed = manage(*command, env=environment, kill_at="eventbus.broker_redrive.published")
@@ -208,6 +252,7 @@ def test_sigterm_finishes_the_batch_in_hand_and_ends_it_with_0(shop, manage):
         "redrive_events",
         "--from-broker",
         "acts",
+        "--yes",
         env=shop.amqp.environment,
         kill_at="eventbus.broker_redrive.published!TERM",
     )

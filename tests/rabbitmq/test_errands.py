@@ -52,13 +52,12 @@ def test_a_peek_shows_what_lies_there_and_leaves_it(shop):
 
 
 def test_a_redrive_moves_no_more_than_its_limit_and_says_what_came_of_it(shop):
-    for _ in range(3):
-        shop.put(to=shop.dlq, headers=ACT)
+    ids = [shop.put(to=shop.dlq, headers=ACT) for _ in range(3)]
     ask("redrive", shop.queue, limit=2, by="ada", reason="mended")
 
     run_errands(shop)
 
-    assert Errand.objects.get().result == {"moved": 2, "left": {}}
+    assert Errand.objects.get().result == {"moved": 2, "first": ids[:2], "left": {}}
     assert eventually(lambda: shop.amqp.count(shop.dlq) == 1)
     entry = AuditEntry.objects.order_by("-id").first()
     assert (entry.verb, entry.by, entry.count) == ("redrove DLQ", "ada", 2)

@@ -11,9 +11,18 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from django_eventbus import plans
-from django_eventbus.broker_dead_letters import BrokerRedrive, find_dead_letter_queue, peek
+from django_eventbus.broker_dead_letters import (
+    BrokerRedrive,
+    DeadLetterQueue,
+    Moved,
+    Remains,
+    find_dead_letter_queue,
+    peek,
+)
+from django_eventbus.dlq_audit import DlqAudit
 from django_eventbus.dry_runs import Forecast, dry_run
 from django_eventbus.edits import dry_run_patch
+from django_eventbus.exceptions import EventBusError
 from django_eventbus.management.plan_words import no_plan_as_json, plan_as_json, plan_in_words
 from django_eventbus.management.progress_bar import ProgressBar
 from django_eventbus.management.selection_command import (
@@ -28,10 +37,13 @@ from django_eventbus.management.selection_command import (
 from django_eventbus.management.worker_command import connected, positive
 from django_eventbus.models import Plan
 from django_eventbus.selections import Selection
+from django_eventbus.transports.contract import Transport
 from django_eventbus.workers import Crew
 
 _FROM_BROKER = 100
 _LOOK_EVERY = 0.3
+#: Options that mean something to a plan only.
+_OF_PLANS = ("canary", "rate", "in_flight", "fail_percent", "tries", "patch", "wait")
 
 
 class Command(SelectionCommand):
@@ -117,21 +129,57 @@ class Command(SelectionCommand):
             raise CommandError(plan.note or f"{count - counts['healed']:,} did not heal.")
 
     def _from_broker(self, options: dict[str, Any]) -> None:
+        refuse_plan_words(options)
         limit = options["limit"] or _FROM_BROKER
-        crew = Crew()
-        with connected() as transport, crew.stopping_on_signals():
+        with connected() as transport:
             dlq = find_dead_letter_queue(transport, options["from_broker"])
             if options["dry_run"]:
-                found = {each.message.id: each.queue for each in peek(transport, dlq, limit)}
-                lines = [f"Would move {each} to {queue}." for each, queue in found.items()]
-                self.show({"would_move": found}, lines, options)
+                self._tell_would_move(peek(transport, dlq, limit), options)
                 return
-            result = BrokerRedrive(transport, dlq, by=self.by(options), stop=crew.stop).run(limit)
-        lines = [f"Left {each}: {reason}." for each, reason in result.left.items()]
-        lines.append(f"Moved {len(result.moved)} messages.")
-        self.show({"moved": result.moved, "left": result.left}, lines, options)
-        if result.left:
-            raise CommandError(f"{len(result.left)} messages stay in {dlq.name}.")
+            plans.require_reason(options["reason"], limit)
+            self.confirm(f"Re-drive at most {limit:,} of the messages in {dlq.name}?", options)
+            moved = self._moved(transport, dlq, limit, options)
+        self._tell_moved(moved, dlq, options)
+
+    def _moved(
+        self, transport: Transport, dlq: DeadLetterQueue, limit: int, options: dict[str, Any]
+    ) -> Moved:
+        by, using = self.by(options), options["database"]
+        entries = DlqAudit(queues=dlq.queues, by=by, why=options["reason"], using=using)
+        entries.asked("redrive", limit)
+        crew = Crew()
+        try:
+            with crew.stopping_on_signals():
+                moved = BrokerRedrive(transport, dlq, by=by, stop=crew.stop).run(limit)
+        except EventBusError as error:
+            entries.failed_to_redrive(error)
+            raise
+        entries.redrove(len(moved.moved), len(moved.left))
+        return moved
+
+    def _tell_would_move(self, remains: list[Remains], options: dict[str, Any]) -> None:
+        found = {each.message.id: each.queue for each in remains}
+        lines = [f"Would move {each} to {queue}." for each, queue in found.items()]
+        self.show({"would_move": found}, lines, options)
+
+    def _tell_moved(self, moved: Moved, dlq: DeadLetterQueue, options: dict[str, Any]) -> None:
+        lines = [f"Left {each}: {reason}." for each, reason in moved.left.items()]
+        lines.append(f"Moved {len(moved.moved)} messages.")
+        self.show({"moved": moved.moved, "left": moved.left}, lines, options)
+        if moved.left:
+            raise CommandError(f"{len(moved.left)} messages stay in {dlq.name}.")
+
+
+def refuse_plan_words(options: dict[str, Any]) -> None:
+    """Raise CommandError if filters or options of a plan were given beside --from-broker."""
+    # By identity: a canary of 0 was given too.
+    given = [name for name in _OF_PLANS if options[name] is not None and options[name] is not False]
+    words = [*options["filters"], *(f"--{name.replace('_', '-')}" for name in given)]
+    if words:
+        raise CommandError(
+            "--from-broker takes what lies in the DLQ, without a plan: "
+            f"leave out {', '.join(words)}."
+        )
 
 
 def patch(text: str) -> Any:
