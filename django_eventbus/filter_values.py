@@ -118,6 +118,14 @@ def ids(text: str) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
+def plan_and_outcome(outcomes: Collection[str]) -> Callable[[str], tuple[int, str]]:
+    def read(text: str) -> tuple[int, str]:
+        plan, _, outcome = text.partition(":")
+        return number(plan, digits=18), one_of(outcomes)(outcome) if outcome else ""
+
+    return read
+
+
 def time_or_age(text: str, now: datetime) -> datetime:
     try:
         return now - timedelta(seconds=seconds(text))

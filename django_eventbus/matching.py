@@ -14,7 +14,7 @@ from django.db.models.fields.json import KeyTransform
 from django.utils import timezone
 
 from django_eventbus.cuts import make_cut
-from django_eventbus.models import DeadLetter
+from django_eventbus.models import DeadLetter, PlannedLetter
 from django_eventbus.models.dead_letter import DeadLetterQuerySet
 from django_eventbus.selections import Cut, Selection, Term
 
@@ -98,6 +98,18 @@ def _ignored(is_wanted: bool) -> Q:
     return ignored if is_wanted else Q(ignored_until=None) | ~ignored
 
 
+def _planned(plan_and_outcome: tuple[int, str]) -> Q:
+    plan_id, outcome = plan_and_outcome
+    rows = PlannedLetter.objects.filter(plan_id=plan_id)
+    if outcome:
+        rows = rows.filter(state=outcome)
+    # What was edited on the way failed, or healed, under an id of its own. Not by "or", for
+    # which PostgreSQL would look at every dead letter.
+    edited = DeadLetter.objects.filter(message_id__in=rows.exclude(sent_as="").values("sent_as"))
+    same = rows.filter(sent_as="").values("dead_letter_id")
+    return Q(pk__in=same.union(edited.values("pk"), all=True))
+
+
 _CONDITIONS: dict[str, Callable[[Any], Q]] = {
     "type": lambda value: Q(type=value),
     "queue": lambda value: Q(queue=value),
@@ -116,6 +128,7 @@ _CONDITIONS: dict[str, Callable[[Any], Q]] = {
     "edited": _edited,
     "redriven": lambda value: Q(round__gt=0) if value else Q(round=0),
     "ignored": _ignored,
+    "plan": _planned,
     "id": lambda value: Q(pk__any_of=value),
     "as_of": _cut,
 }

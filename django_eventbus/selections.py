@@ -26,13 +26,14 @@ from django_eventbus.filter_values import (
     one_of,
     payload_path,
     plain,
+    plan_and_outcome,
     some_text,
     time_or_age,
     whole,
     yes_or_no,
 )
 from django_eventbus.messages import is_storable
-from django_eventbus.models import DeadLetter
+from django_eventbus.models import DeadLetter, PlannedLetter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +201,7 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "edited": yes_or_no,
     "redriven": yes_or_no,
     "ignored": yes_or_no,
+    "plan": plan_and_outcome(PlannedLetter.State.values),
     "id": ids,
     "as_of": _cut,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from html import unescape
 from urllib.parse import parse_qsl, urlencode
 
 import pytest
@@ -24,6 +25,7 @@ from django_eventbus.models import (
     Worker,
 )
 from django_eventbus.plan_steps import step_plans
+from django_eventbus.plans import progress
 from django_eventbus.redrive import give_up_waiting, redrive
 from tests.shop.models import Effect
 from tests.test_admin import Handler, page_of, states, subscribed, text, user_with
@@ -853,6 +855,30 @@ def test_outcomes_of_a_kind_are_paged_through_to_the_last(admin_client, bus):
     assert shown.context["following"] is None
     assert sorted(seen) == sorted(DeadLetter.objects.values_list("pk", flat=True))
     assert len(admin_client.get(f"{here}?outcome=pending&after=x").context["outcomes"]) == 50
+
+
+@pytest.mark.parametrize("patch", ["", '{"order_id": 7}'], ids=["as they were", "patched"])
+def test_what_failed_in_a_plan_is_the_selection_of_the_next_one(
+    admin_client, bus, charge, letters, patch
+):
+    planned(admin_client, "type=order.placed", limit=2, patch=patch, tried=patch)
+    here = f"{PLANS}{Plan.objects.get().pk}/change/"
+    assert "Re-drive what failed again…" not in text(admin_client.get(here))
+    carry_out(bus)
+
+    shown = admin_client.get(here)
+    assert "Re-drive what failed again…" in text(shown)
+    query = re.search(r"dry-run/\?(plan=[^\"]*)", shown.content.decode())[1]
+    forecast = admin_client.get(f"{DRY_RUN}?{unescape(query)}")
+    assert "2 would be re-driven" in text(forecast)
+
+    charge.error = None
+    posted(admin_client, forecast, reason="mended")
+    carry_out(bus)
+    assert progress(Plan.objects.latest("pk"))["healed"] == 2
+    listed = admin_client.get(f"{LIST}?plan={Plan.objects.earliest('pk').pk}:failed&state=all")
+    assert "2 match" in text(listed)
+    assert "did you mean" in text(admin_client.get(f"{LIST}?plan=1:faild&state=all"))
 
 
 def test_a_plan_that_nobody_carries_out_says_so(admin_client, bus, plan):

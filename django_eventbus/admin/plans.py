@@ -29,11 +29,12 @@ from django_eventbus.admin.plan_progress import (
 from django_eventbus.admin.read_only import ReadOnlyAdmin, ago
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import BadPlan
-from django_eventbus.models import Plan, Worker
+from django_eventbus.models import Plan, PlannedLetter, Worker
 from django_eventbus.permissions import Verb, sees, why_not_everywhere
 from django_eventbus.sentences import translated
 
 State = Plan.State
+Outcome = PlannedLetter.State
 #: Each verb with its label and the states in which it can be done.
 VERBS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "start": (gettext_lazy("Start"), (State.PLANNED,)),
@@ -134,10 +135,17 @@ def parts_of(screen: PlanAdmin, request: HttpRequest, plan: Plan) -> dict[str, A
     return {
         "progress": progress,
         "verbs": _verbs(screen, request, plan),
+        "again": _again(request.user, plan, progress),
         "is_forsaken": plan.is_under_way and not Worker.objects.relays(timezone.now()).exists(),
         "progress_url": url_of(screen, "progress", plan.pk, query=request.GET.urlencode()),
         **_outcomes(request, plan, progress),
     }
+
+
+def _again(user: Any, plan: Plan, progress: Progress) -> bool:
+    """Whether to offer another plan, over what failed in this one."""
+    has_failed = any(part.count for part in progress.parts if part.state == Outcome.FAILED)
+    return has_failed and not plan.is_started and not _refusal(user, plan)
 
 
 def _outcomes(request: HttpRequest, plan: Plan, progress: Progress) -> dict[str, Any]:
