@@ -24,7 +24,7 @@ from tests.processes import Manage
 from tests.skipping import NEEDS, skipped_if_missing
 
 #: They look at every page, which others try one by one.
-WALKS = ("test_translations.py",)
+WALKS = ("test_languages.py",)
 #: Directories of tests that take long.
 LONG = ("browser", "end_to_end", "rabbitmq", "seeds")
 DATABASE_FIXTURES = {"db", "transactional_db", "django_db_setup"}

@@ -22,3 +22,9 @@ def serious_problems(page) -> list[str]:
         if each["impact"] in ("serious", "critical")
         for node in each["nodes"]
     ]
+
+
+def ids_used_twice(page) -> list[str]:
+    """Return those of our ids that something else on the page has too, such as Django's sidebar."""
+    found = page.evaluate("[...document.querySelectorAll('[id^=eventbus-]')].map(each => each.id)")
+    return sorted({each for each in found if found.count(each) > 1})

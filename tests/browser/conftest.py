@@ -5,19 +5,34 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+from django_eventbus import publish
+from django_eventbus.models import DeadLetter
 from tests import services
+from tests.browser.redriving import LETTERS, SCRIPT
+from tests.end_to_end.oracle import FAST
+from tests.helpers import eventually
 from tests.services import ServiceMissing
 from tests.skipping import skipped_if_missing
 
+HERE = Path(__file__).parent
 POLICY = "default-src 'self'"
 
 
-@pytest.fixture(scope="module")
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give all of them to one worker: a browser takes long to start."""
+    for item in items:
+        if item.path.parent == HERE:
+            item.add_marker(pytest.mark.xdist_group("browser"))
+
+
+# Not for the session: the event loop that it leaves running would be in the way of other tests.
+@pytest.fixture(scope="package")
 def browser() -> Iterator:
-    """Chromium, for the tests of one module."""
+    """Chromium, for the tests of this package."""
     with skipped_if_missing():
         playwright, executable = found_playwright(), services.chromium()
     with async_allowed(), playwright() as driver:
@@ -26,6 +41,34 @@ def browser() -> Iterator:
         )
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def mended(tmp_path: Path) -> Path:
+    """The file without which the handler fails."""
+    return tmp_path / "mended"
+
+
+@pytest.fixture
+def worker(manage):
+    return manage("consume_events", "--with-relay", env=FAST)
+
+
+@pytest.fixture
+def letters(worker, mended) -> list[DeadLetter]:
+    """Dead letters of a handler that fails until it is mended, parked by the worker."""
+    for number in range(LETTERS):
+        publish(
+            "climb.up",
+            {"fixed": str(mended), "order_id": number, "note": SCRIPT},
+            headers={"tenant": SCRIPT},
+        )
+    eventually(
+        lambda: DeadLetter.objects.filter(state="open").count() == LETTERS,
+        timeout=60,
+        message=lambda: worker.output,
+    )
+    return list(DeadLetter.objects.order_by("pk"))
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_eventbus import publish
-from django_eventbus.models import DeadLetter
+from django_eventbus.models import AuditEntry, DeadLetter, OutboxEvent, Plan
 from tests.shop.models import Effect
 
 # Pages look the same on every database, and a browser takes its time.
@@ -54,6 +54,60 @@ def test_every_page_fits_a_telephone_and_shows_script_as_text(page, charge):
         width = page.evaluate("document.documentElement.scrollWidth")
         assert width <= 390, path
         assert page.locator("script:not([src])").count() == 0, path
+
+
+def test_every_list_is_one_of_cards_on_a_telephone(page, charge):
+    long = "a-long-word-of-a-person-" * 5
+    page.set_viewport_size({"width": 390, "height": 844})
+    plan = Plan.objects.create(
+        in_flight=1, fail_percent=20, reason=long, note=long, created_by=long
+    )
+    AuditEntry.objects.create(
+        verb="plan re-drive", by="ada", why=long, filter=f"type={long}", plan_id=plan.pk
+    )
+
+    for name, label in (
+        ("auditentry", "What came of it"),
+        ("plan", "Reason"),
+        ("outboxevent", "Error"),
+        ("inboxrecord", "Error"),
+    ):
+        page.goto(f"{LIST}../{name}/")
+        results = page.locator(".results")
+        assert results.evaluate("each => each.scrollWidth - each.clientWidth") <= 0, name
+        shown = page.locator(f'[data-label="{label}"]').first.bounding_box()
+        assert shown["x"] + shown["width"] <= 390, name
+
+
+@pytest.mark.parametrize("width", [390, 1200])
+def test_a_long_id_is_beside_its_buttons_and_a_long_command_is_whole(page, charge, width):
+    page.set_viewport_size({"width": width, "height": 844})
+    letter = DeadLetter.objects.first()
+    DeadLetter.objects.filter(pk=letter.pk).update(type="", message_id="sha256:" + "8badf00d" * 8)
+
+    page.goto(f"{LIST}{letter.pk}/change/")
+
+    title, tools = page.locator("#content > h2"), page.locator(".object-tools")
+    box = title.bounding_box()
+    assert box["y"] + box["height"] <= tools.bounding_box()["y"]
+    command = page.get_by_label("As a command")
+    assert command.evaluate("each => each.scrollHeight - each.clientHeight") <= 0
+
+
+def test_the_columns_of_the_outbox_fit_beside_the_filters(page, charge):
+    page.set_viewport_size({"width": 1300, "height": 844})
+    OutboxEvent.objects.update(
+        state="unroutable",
+        error="no queue is bound to order.placed " * 4,
+        type="warehouse.stock.order.placed",
+        subscription="billing.charge_the_card_again",
+        key="0190b5a2-7c5e-7cc3-98f1-0c5b1f7a2d11",
+    )
+
+    page.goto(f"{LIST}../outboxevent/")
+
+    assert page.locator("#nav-sidebar").bounding_box()["x"] >= 0
+    assert page.locator(".results").evaluate("each => each.scrollWidth - each.clientWidth") <= 0
 
 
 def test_discard_asks_again_until_it_has_a_reason(page, charge):

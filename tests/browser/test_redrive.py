@@ -2,86 +2,32 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from pathlib import Path
-
 import pytest
 
 from django_eventbus import publish
-from django_eventbus.models import DeadLetter, OutboxEvent, Plan, PlannedLetter
-from tests.browser.accessibility import serious_problems
-from tests.end_to_end.oracle import FAST
+from django_eventbus.closing import closing_pace, start_closing
+from django_eventbus.models import DeadLetter, Plan
+from django_eventbus.selections import Selection
+from tests.browser.accessibility import ids_used_twice, serious_problems
+from tests.browser.redriving import (
+    GROUPS,
+    LETTERS,
+    LIST,
+    SCRIPT,
+    counts,
+    fill_in,
+    outcomes,
+    page_of,
+    start_plan,
+    submit_plan,
+    wait_for_state,
+)
 from tests.helpers import eventually
 from tests.shop.models import Effect
 from tests.test_admin import user_with
 
 # Pages look the same on every database, and a browser takes its time.
 pytestmark = [pytest.mark.sqlite, pytest.mark.django_db(transaction=True)]
-
-GROUPS = "/admin/eventbus/deadletter/"
-LIST = f"{GROUPS}list/?state=open"
-SCRIPT = "<script>alert(1)</script>"
-LETTERS = 8
-
-
-@pytest.fixture
-def mended(tmp_path: Path) -> Path:
-    """The file without which the handler fails."""
-    return tmp_path / "mended"
-
-
-@pytest.fixture
-def worker(manage):
-    return manage("consume_events", "--with-relay", env=FAST)
-
-
-@pytest.fixture
-def letters(worker, mended) -> list[DeadLetter]:
-    """Dead letters of a handler that fails until it is mended, parked by the worker."""
-    for number in range(LETTERS):
-        publish(
-            "climb.up",
-            {"fixed": str(mended), "order_id": number, "note": SCRIPT},
-            headers={"tenant": SCRIPT},
-        )
-    eventually(
-        lambda: DeadLetter.objects.filter(state="open").count() == LETTERS,
-        timeout=60,
-        message=lambda: worker.output,
-    )
-    return list(DeadLetter.objects.order_by("pk"))
-
-
-def start_plan(page, **answers) -> Plan:
-    """Go from the group to its dry run, fill in the form and start the plan."""
-    page.goto(GROUPS)
-    page.get_by_role("link", name="ValueError").click()
-    page.get_by_role("link", name="Re-drive…").click()
-    page.get_by_text(f"{LETTERS} would be re-driven").wait_for()
-    return submit_plan(page, **answers)
-
-
-def submit_plan(page, **answers) -> Plan:
-    for label, value in answers.items():
-        page.get_by_label(label.replace("_", " ").capitalize()).fill(str(value))
-    page.get_by_role("button", name="Start the re-drive").click()
-    page.get_by_role("heading", name="Progress").wait_for()
-    return Plan.objects.latest("pk")
-
-
-def wait_for_state(page, words: str) -> None:
-    """Wait, without a reload, until the plan's page says that it is so far."""
-    page.get_by_role("status").filter(has_text=re.compile(words)).wait_for(timeout=30_000)
-
-
-def counts(page) -> dict[str, int]:
-    found = page.locator("[data-eventbus-count]")
-    return {
-        each.get_attribute("data-eventbus-count"): int(each.inner_text())
-        for each in found.all()
-        if each.inner_text() != "0"
-    }
 
 
 def test_a_group_is_found_tried_with_a_canary_and_healed(page, letters, mended):
@@ -92,7 +38,7 @@ def test_a_group_is_found_tried_with_a_canary_and_healed(page, letters, mended):
 
     assert counts(page) == {"healed": LETTERS}
     assert page.get_by_role("progressbar").get_attribute("aria-valuenow") == "100"
-    assert page.get_by_role("cell", name="healed").count() == LETTERS
+    assert outcomes(page, "healed") == LETTERS
     assert Effect.objects.filter(subscription="shop.climb").count() == LETTERS
     page.goto(GROUPS)
     page.get_by_text("nothing is waiting here").wait_for()
@@ -110,6 +56,21 @@ def test_a_plan_pauses_itself_while_the_bug_is_still_there(page, letters, mended
     assert counts(page) == {"failed": 2, "healed": LETTERS - 2}
 
 
+def test_a_page_says_when_it_no_longer_follows_its_plan_and_when_it_does_again(page, letters):
+    start_plan(page, canary=2)
+    wait_for_state(page, "Paused: 2 of the latest 2 failed again")
+    page.get_by_text("This page follows the plan by itself.").wait_for()
+
+    cookies = page.context.cookies()
+    page.context.clear_cookies()
+    page.get_by_text("The server does not answer").wait_for()
+    assert page.get_by_text("This page follows the plan by itself.").is_hidden()
+
+    page.context.add_cookies(cookies)
+    page.get_by_text("This page follows the plan by itself.").wait_for()
+    assert page.get_by_text("The server does not answer").is_hidden()
+
+
 def test_a_plan_is_cancelled_half_way(page, letters, mended):
     mended.touch()
 
@@ -123,26 +84,8 @@ def test_a_plan_is_cancelled_half_way(page, letters, mended):
     assert found["skipped"] >= 1
     assert found["healed"] + found["skipped"] == LETTERS
     assert DeadLetter.objects.filter(state="open").count() == found["skipped"]
-    page.goto(f"/admin/eventbus/plan/{plan.pk}/change/?outcome=skipped")
+    page.goto(f"{page_of(plan)}?outcome=skipped")
     page.get_by_text("the plan was cancelled").first.wait_for()
-
-
-def test_two_admins_at_once_move_each_dead_letter_once(page, page_for, letters, mended):
-    mended.touch()
-    rights = ("view_deadletter", "redrive_deadletter", "view_plan")
-    other = page_for(user_with(*rights))
-    for each in (page, other):
-        each.goto(f"{GROUPS}dry-run/?subscription=shop.climb")
-    for each in (page, other):
-        submit_plan(each, canary=0, per_second=2)
-    for each in (page, other):
-        wait_for_state(each, "Done")
-
-    outcomes = Counter(PlannedLetter.objects.values_list("state", flat=True))
-    assert outcomes["healed"] == LETTERS
-    assert outcomes.keys() == {"healed", "skipped"}
-    assert OutboxEvent.objects.filter(subscription="shop.climb").count() == LETTERS
-    assert Effect.objects.filter(subscription="shop.climb").count() == LETTERS
 
 
 def test_a_user_without_the_right_sees_the_disabled_button_and_why(page_for, letters):
@@ -180,6 +123,32 @@ def press_until(page, wanted) -> None:
     raise AssertionError("Tab does not lead there")
 
 
+def test_without_a_tick_the_list_is_shown_again_and_says_so(page, letters):
+    page.goto(LIST)
+    page.get_by_role("button", name="Discard…").click()
+
+    page.get_by_text("Tick some first.").wait_for()
+
+    assert page.url.endswith(LIST)
+
+
+def test_a_patch_that_was_only_typed_is_dry_run_before_it_starts(page, letters):
+    page.goto(f"{GROUPS}dry-run/?id={letters[0].pk}")
+    page.get_by_text("Change the payloads on the way").click()
+    page.get_by_label("JSON merge patch").fill('{\n  "currency": "EUR"\n}')
+    fill_in(page, Reason="It was wrong.", per_second=7)
+    page.get_by_role("button", name="Start the re-drive").click()
+
+    page.get_by_text("Nothing was started").wait_for()
+    page.get_by_text('+  "currency": "EUR"').wait_for()
+    assert page.get_by_label("Reason").input_value() == "It was wrong."
+    assert "currency" not in page.url
+
+    plan = submit_plan(page)
+
+    assert (plan.patch, plan.rate, plan.reason) == ({"currency": "EUR"}, 7, "It was wrong.")
+
+
 def test_the_filter_form_leads_to_what_matches(page, letters):
     page.goto(LIST)
     page.get_by_text("Filter: state=open").click()
@@ -211,7 +180,7 @@ def test_a_message_is_edited_reviewed_and_healed(page, worker):
 
     eventually(lambda: Effect.objects.filter(subscription="shop.act").exists(), timeout=30)
     eventually(lambda: DeadLetter.objects.get().is_closed, timeout=30)
-    page.reload()
+    page.get_by_role("link", name="Look again").click()
     page.get_by_text("replaced by an edited message").wait_for()
 
 
@@ -226,7 +195,7 @@ def test_a_dead_letter_is_copied_by_a_button(page_for, admin_client, letters):
     assert copied.startswith("python manage.py redrive_events message_id=")
 
 
-def every_page(letter: DeadLetter, plan: Plan) -> list[str]:
+def every_page(letter: DeadLetter, *plans: Plan) -> list[str]:
     return [
         GROUPS,
         f"{GROUPS}groups/{letter.fingerprint}/",
@@ -236,25 +205,36 @@ def every_page(letter: DeadLetter, plan: Plan) -> list[str]:
         f"{GROUPS}discard/?group={letter.fingerprint}",
         f"{GROUPS}ignore/?id={letter.pk}",
         f"{GROUPS}{letter.pk}/edit/",
-        f"/admin/eventbus/plan/{plan.pk}/change/",
+        *map(page_of, plans),
         *(f"/admin/eventbus/{name}/" for name in ("plan", "auditentry")),
         *(f"/admin/eventbus/{name}/" for name in ("outboxevent", "inboxrecord", "worker")),
     ]
 
 
+def paused_discard(letters: list[DeadLetter]) -> Plan:
+    """Begin to discard *letters*, the first of which is the canary."""
+    chosen, pace = Selection.of_ids([each.pk for each in letters]), closing_pace(canary=1)
+    plan = start_closing("discard", chosen, by="ada", reason=SCRIPT, using="default", pace=pace)
+    eventually(lambda: Plan.objects.get(pk=plan.pk).state == "paused", timeout=30)
+    return plan
+
+
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light")])
 def test_every_page_is_fit_for_everybody(page_for, admin_client, letters, width, scheme):
     # axe-core itself makes styles, which the policy refuses.
     page = page_for(admin_client, bypass_csp=True)
     plan = start_plan(page, canary=1)
     wait_for_state(page, "Paused")
+    discard = paused_discard(letters[-2:])
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": width, "height": 844})
 
     problems = []
-    for path in every_page(letters[0], plan):
+    for path in every_page(letters[0], plan, discard):
         page.goto(path)
         problems += [(path, each) for each in serious_problems(page)]
+        problems += [(path, f"has {each} twice") for each in ids_used_twice(page)]
         if page.evaluate("document.documentElement.scrollWidth") > width:
             problems.append((path, "is wider than the screen"))
 
