@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from django_eventbus.deliveries import ReadDelivery
-from django_eventbus.events import Meta, ReceivedEvent, caused_by
+from django_eventbus.events import ReceivedEvent, caused_by
 from django_eventbus.fingerprints import last_place
 from django_eventbus.messages import Message
 from django_eventbus.outcomes import (
@@ -36,26 +37,25 @@ def tell(sender: object, delivery: ReadDelivery, settlement: Settlement) -> None
     message = (settlement.message or delivery.message).identified()
     meta = meta_of(message, queue=delivery.queue, subscription=settlement.subscription)
     with caused_by(meta):
-        _announce_outcome(sender, meta, settlement)
+        _announce_outcome(sender, settlement, meta=meta, size=len(message.body))
         _call_hook(delivery, settlement)
 
 
-def _announce_outcome(sender: object, meta: Meta, settlement: Settlement) -> None:
-    error = settlement.error
+def _announce_outcome(sender: object, settlement: Settlement, **details: Any) -> None:
+    error, details = settlement.error, {**details, "seconds": settlement.seconds}
     match settlement.outcome:
         case Handled():
-            announce(event_handled, sender, meta=meta, seconds=settlement.seconds)
+            announce(event_handled, sender, **details)
         case Duplicate(state=state):
-            announce(event_repeated, sender, meta=meta, state=state)
+            announce(event_repeated, sender, state=state, **details)
         case Skipped(reason=reason):
-            announce(event_skipped, sender, meta=meta, reason=reason, error=error)
+            announce(event_skipped, sender, reason=reason, error=error, **details)
         case Retry(delay=delay):
-            announce(event_retried, sender, meta=meta, error=error, delay=delay)
+            announce(event_retried, sender, error=error, delay=delay, **details)
         case Defer(until=until):
-            announce(event_deferred, sender, meta=meta, until=until)
+            announce(event_deferred, sender, until=until, **details)
         case Park(kind=kind, reason=reason):
-            details = {"kind": kind, "reason": reason, "error": error}
-            announce(event_parked, sender, meta=meta, **details)
+            announce(event_parked, sender, kind=kind, reason=reason, error=error, **details)
 
 
 def _call_hook(delivery: ReadDelivery, settlement: Settlement) -> None:

@@ -3,6 +3,7 @@ What the package announces. Receivers get keyword arguments and always **kwargs.
 
 Sent with send_robust: a receiver that raises is logged and changes nothing.
 The sender is the class named before the colon; `meta` is the Meta of the event.
+Those of the consumer also have seconds, which a handling took, and size, the bytes of the body.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ event_published = Signal(use_caching=True)
 event_unroutable = Signal(use_caching=True)
 #: Relay: the broker will never take it. Arguments: row, reason.
 event_failed = Signal(use_caching=True)
-#: Consumer. Arguments: meta, seconds.
+#: Consumer. Arguments: meta.
 event_handled = Signal(use_caching=True)
 #: Consumer: the inbox knew it already. Arguments: meta, state.
 event_repeated = Signal(use_caching=True)

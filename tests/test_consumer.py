@@ -337,6 +337,36 @@ def test_every_outcome_is_announced_and_a_receiver_that_raises_changes_nothing(b
     assert heard == ["billing"]
 
 
+def test_every_outcome_says_how_long_it_took_and_how_large_the_message_is(bus):
+    heard = []
+
+    def receiver(signal, seconds, size, **kwargs):
+        heard.append((signal, seconds > 0, size))
+
+    @bus.subscribe("order.*", name="billing")
+    def fail_once(event):
+        if event.meta.attempt == 1:
+            raise ValueError("not yet")
+
+    told = (signals.event_handled, signals.event_retried, signals.event_parked)
+    for each in told:
+        each.connect(receiver)
+    try:
+        bus.put(body=b'"ten bytes"')
+        bus.drain()
+        bus.put(body=b"\xff")
+        bus.consume()
+    finally:
+        for each in told:
+            each.disconnect(receiver)
+
+    assert heard == [
+        (signals.event_retried, True, 11),
+        (signals.event_handled, True, 11),
+        (signals.event_parked, False, 1),
+    ]
+
+
 def test_a_subscription_by_the_routing_key_matches_a_foreign_type(bus):
     ran = []
     bus.subscribe("orders.#")(lambda event: ran.append(event.type))
