@@ -191,3 +191,10 @@ class Command(Event):
 
     It says what is to be done, and one queue does it.
     """
+
+
+def event_classes(parent: type[Event]) -> Iterator[type[Event]]:
+    """Yield every class below *parent*."""
+    for each in parent.__subclasses__():
+        yield each
+        yield from event_classes(each)

@@ -10,7 +10,7 @@ from django.db.models import Count, Max, Min
 from django.utils import timezone
 
 from django_eventbus.durations import label
-from django_eventbus.events import Command, Event
+from django_eventbus.events import Command, Event, event_classes
 from django_eventbus.findings import Finding, warning
 from django_eventbus.models import Attempt, OutboxEvent
 from django_eventbus.outages import proven
@@ -29,7 +29,7 @@ _RECENT = 10_000
 def examine(transport: Transport, queues: Sequence[QueueSpec]) -> list[Finding]:
     """Return everything that is wrong or could not be looked at, the worst first."""
     found: list[Finding] = []
-    published = {_publication(each) for each in _event_classes(Event) if each.event_type}
+    published = {_publication(each) for each in event_classes(Event) if each.event_type}
     for using in registry.databases():
         with proven(using):
             found += [*_about_outbox(using), *_about_handlers(using)]
@@ -51,12 +51,6 @@ def _other_outboxes() -> Iterator[str]:
             continue
         if OutboxEvent._meta.db_table in tables:
             yield using
-
-
-def _event_classes(parent: type[Event]) -> Iterator[type[Event]]:
-    for each in parent.__subclasses__():
-        yield each
-        yield from _event_classes(each)
 
 
 def _publication(event_class: type[Event]) -> Published:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -45,9 +47,19 @@ _PLANS = 5
 def look(now: datetime | None = None) -> Status:
     """Read the status. The broker is not asked: what is known of it was written down."""
     now = now or timezone.now()
+    minutes = Throughput.objects.using(DEFAULT_DB_ALIAS).by_minute(now - _DAY)
+    return replace(
+        glance(now),
+        plans=tuple(plan for using in registry.databases() for plan in _plans(using)),
+        hour=spans(minutes, until=now, step=timedelta(minutes=1), count=60),
+        day=spans(minutes, until=now, step=_QUARTER, count=96),
+    )
+
+
+def glance(now: datetime) -> Status:
+    """Read what is so now: neither throughput nor plans, whose counts take longer."""
     databases = registry.databases()
     workers = _workers(now)
-    minutes = Throughput.objects.using(DEFAULT_DB_ALIAS).by_minute(now - _DAY)
     return Status(
         at=now,
         outbox=_merged_outbox([_outbox(using) for using in databases]),
@@ -55,10 +67,25 @@ def look(now: datetime | None = None) -> Status:
         queues=_queues(registry.queues(), workers, now),
         workers=workers,
         outages=_outages(workers, now),
-        plans=tuple(plan for using in databases for plan in _plans(using)),
-        hour=spans(minutes, until=now, step=timedelta(minutes=1), count=60),
-        day=spans(minutes, until=now, step=_QUARTER, count=96),
     )
+
+
+def open_letters_by_queue() -> Counter[str]:
+    """Count the dead letters that wait for a person, up to one above MOST in each database."""
+    counts: Counter[str] = Counter()
+    for using in registry.databases():
+        # Not grouped by the database, which would count all of them first.
+        waiting = DeadLetter.objects.using(using).redrivable().order_by()
+        counts.update(waiting.values_list("queue", flat=True)[: MOST + 1])
+    return counts
+
+
+def plans_under_way() -> Counter[tuple[str, str]]:
+    """Count the plans that are under way by their action and state."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for using in registry.databases():
+        counts.update(Plan.objects.using(using).under_way().values_list("action", "state"))
+    return counts
 
 
 def queue_figures(now: datetime | None = None) -> tuple[QueueFigures, ...]:

@@ -28,6 +28,7 @@ from django_eventbus.codes import FIELDS, LINES
 from django_eventbus.conf import SETTINGS
 from django_eventbus.contrib.http import forward
 from django_eventbus.naming import TEMPLATES
+from django_eventbus.observability.measurements import DEEDS, GAUGES, Kind, Measurement
 from tests.helpers import eventually, plugin_arguments
 
 ROOT = Path(__file__).parent.parent
@@ -181,6 +182,38 @@ def test_the_table_of_settings_is_the_code_s():
         for key, setting in SETTINGS.items()
         if key != "SERVICE"
     }
+
+
+def test_the_tables_of_metrics_are_the_code_s():
+    page = DOCS / "reference/metrics.md"
+    sections = {"What a process did": DEEDS, "What the tables say": GAUGES}
+
+    for heading, measurements in sections.items():
+        assert rows(page, heading) == [
+            [f"`{each.name}`", each.kind.value, ", ".join(f"`{n}`" for n in each.labels), each.help]
+            for each in measurements
+        ]
+    labels = {label for each in (*DEEDS, *GAUGES) for label in each.labels}
+    assert set(first_column(page, "Labels")) == labels
+
+
+def test_every_alert_is_about_metrics_and_labels_that_there_are():
+    known = {sample: set(each.labels) for each in (*DEEDS, *GAUGES) for sample in samples(each)}
+    *_, rules = blocks(DOCS / "how-to/collect-metrics.md", "yaml")
+    selectors = re.findall(r"(eventbus_\w+)(?:\{(.*?)\})?", rules)
+
+    assert len(selectors) >= rules.count("alert:") > 10
+    for name, conditions in selectors:
+        assert set(re.findall(r"(\w+)=", conditions)) <= known[name], name
+    for line in re.findall(r"by .*", rules):
+        for grouped, name in re.findall(r"by \(([^)]*)\) \((?:rate\()?(eventbus_\w+)", line):
+            assert set(grouped.split(", ")) - {"le"} <= known[name], line
+
+
+def samples(measurement: Measurement) -> list[str]:
+    """Return the names that a query can ask for."""
+    ends = ("_bucket", "_sum", "_count") if measurement.kind is Kind.HISTOGRAM else ("",)
+    return [f"{measurement.name}{end}" for end in ends]
 
 
 def test_the_table_of_names_is_the_code_s():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 from django.core.checks import ERROR, CheckMessage
@@ -39,6 +39,15 @@ class WorkerCommand(BaseCommand, ABC):
             action="store_true",
             help="Do not wait at the start for a database or a broker that is away; exit with 1.",
         )
+        parser.add_argument(
+            "--metrics-port", type=port, metavar="PORT", help="Serve metrics to Prometheus here."
+        )
+        parser.add_argument(
+            "--metrics-address",
+            default="127.0.0.1",
+            metavar="ADDRESS",
+            help="Where to listen for it; 0.0.0.0 is everywhere.",
+        )
 
     @abstractmethod
     def worker(self, **options: Any) -> Worker:
@@ -57,10 +66,20 @@ class WorkerCommand(BaseCommand, ABC):
         self.crew = Crew()
         self.transport = transports.connect(conf.broker_url)
         try:
-            with self.crew.stopping_on_signals():
+            with self.crew.stopping_on_signals(), self._metrics(**options):
                 self.work(**options)
         except EventBusError as error:
             raise CommandError(str(error)) from error
+
+    @contextmanager
+    def _metrics(self, **options: Any) -> Iterator[None]:
+        """Serve metrics meanwhile, if that is asked for."""
+        with ExitStack() as stack:
+            if options["metrics_port"] is not None:
+                address = options["metrics_address"], options["metrics_port"]
+                url = served_metrics(stack, *address)
+                self.stdout.write(f"Metrics are at {url}.")
+            yield
 
     def work(self, **options: Any) -> None:
         """Wait for the database and the broker, then run the crew to its end."""
@@ -146,6 +165,27 @@ def refuse_unreachable(transport: Transport) -> None:
         publisher.open()
     finally:
         publisher.close()
+
+
+def served_metrics(stack: ExitStack, address: str, number: int) -> str:
+    """Serve metrics until *stack* is closed; return their URL."""
+    try:
+        # Not at the top: most projects go without what it imports.
+        from django_eventbus.contrib.prometheus import serving
+
+        return stack.enter_context(serving(number, address))
+    except ImportError as error:
+        raise CommandError(str(error)) from error
+    except OSError as error:
+        words = error.strerror or str(error)
+        raise CommandError(f"No metrics can be served at {address}:{number}: {words}.") from error
+
+
+def port(text: str) -> int:
+    """Accept the number of a port; 0 is any that is free."""
+    if not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
+    return int(text)
 
 
 def positive(text: str) -> int:

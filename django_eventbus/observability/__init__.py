@@ -1,1 +1,1 @@
-"""Receivers of our own signals: logs; and how to write them as JSON."""
+"""Receivers of our own signals: logs, and how to write them as JSON; metrics, and where they go."""
