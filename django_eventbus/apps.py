@@ -1,4 +1,4 @@
-"""Register checks and logs, and find every app's events and subscribers."""
+"""Register checks, logs and metrics, and find every app's events and subscribers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ class EventBusConfig(AppConfig):
 
     def ready(self) -> None:
         from django_eventbus import checks
-        from django_eventbus.observability import logs
+        from django_eventbus.observability import logs, statsd
 
         checks.register_all()
         logs.connect()
+        statsd.connect()
         autodiscover_modules("events", "subscribers")

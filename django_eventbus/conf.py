@@ -19,6 +19,7 @@ from django_eventbus.setting_values import (
     percent,
     rate,
     shard_count,
+    statsd_url,
 )
 
 T = TypeVar("T")
@@ -195,6 +196,7 @@ class Conf:
     redrive_tries = Setting(count, 1)
     redrive_timeout = Setting(wait, "1h")
     log_levels = Setting(codes.levels, {})
+    statsd = Setting(optional(statsd_url), None)
     redact = Setting(rules, ("password", "secret", "token", "api_key", "authorization", "cookie"))
     redrive_canary = Setting(count_or_none, 5)
     redrive_rate = Setting(rate, 50)

@@ -1,10 +1,13 @@
-"""The status as measurements: what Prometheus is told at a scrape."""
+"""The status as measurements: what Prometheus is told at a scrape, and StatsD every few seconds."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+
+from django.db import DEFAULT_DB_ALIAS, Error
+from django.utils import timezone
 
 from django_eventbus.conf import conf
 from django_eventbus.figures import QueueFigures, Status
@@ -25,12 +28,33 @@ from django_eventbus.observability.measurements import (
     WORKERS,
     Measured,
     Measurement,
+    Sink,
 )
 from django_eventbus.status import glance, open_letters_by_queue, plans_under_way
 from django_eventbus.subscriptions import registry
 
+#: Seconds between two reports.
+REPORT_EVERY = 10.0
 #: A plan that is under way is in one of these.
 _PLAN_STATES = (Plan.State.CANARY, Plan.State.RUNNING, Plan.State.PAUSED, Plan.State.CANCELLED)
+
+
+class Reporter:
+    """Sends the readings to a sink; one worker of a service is enough."""
+
+    def __init__(self, sink: Sink, worker: Worker) -> None:
+        self.sink = sink
+        self.worker = worker
+
+    def look(self) -> None:
+        """Read the tables and report, unless an older worker does."""
+        now = timezone.now()
+        try:
+            if Worker.objects.using(DEFAULT_DB_ALIAS).is_first(self.worker, now):
+                self.sink.write(readings(now))
+        except Error:
+            self.sink.write(no_readings())
+            raise
 
 
 def no_readings() -> list[Measured]:
@@ -66,7 +90,7 @@ def _of_dead_letters() -> Iterator[Measured]:
 
 
 def _of_queue(queue: QueueFigures, now: datetime) -> Iterator[Measured]:
-    # Never below 0: the clocks of two hosts may differ.
+    # Never below 0, which would lower a gauge of StatsD: the clocks of two hosts may differ.
     age = max((now - queue.measured_at).total_seconds(), 0.0) if queue.measured_at else None
     known: tuple[tuple[Measurement, float | None], ...] = (
         (QUEUE_MESSAGES, queue.messages),

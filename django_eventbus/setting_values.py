@@ -1,9 +1,11 @@
-"""Values of settings that are numbers or functions: accepted, or refused with the reason. Pure."""
+"""Values of settings that are numbers, functions or servers: accepted, or refused."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, urlsplit
 
 from django.utils.module_loading import import_string
 
@@ -11,6 +13,16 @@ MOST = 2**30
 #: Dead letters per second. Beyond these, dates and whole numbers come to their ends.
 SLOWEST, FASTEST = 0.01, 1_000_000.0
 _MOST_SHARDS = 1024
+_STATSD_PORT = 8125
+_PREFIX = re.compile(r"[A-Za-z0-9_.-]+")
+
+
+class StatsdServer(NamedTuple):
+    """Where measurements are sent, and what stands before their names."""
+
+    host: str
+    port: int = _STATSD_PORT
+    prefix: str = ""
 
 
 def count(value: object) -> int:
@@ -55,3 +67,19 @@ def shard_count(value: object) -> int:
     if count(value) > _MOST_SHARDS:
         raise ValueError(f"{value!r} is more than {_MOST_SHARDS}")
     return count(value)
+
+
+def statsd_url(value: object) -> StatsdServer:
+    """Accept a host, perhaps with a port and a prefix."""
+    try:
+        parts = urlsplit(value if isinstance(value, str) else "")
+        given = parse_qs(parts.query, strict_parsing=bool(parts.query))
+        (prefix,) = given.pop("prefix", [""])
+        is_url = parts.scheme == "statsd" and parts.path in ("", "/") and not parts.fragment
+        is_fine = not prefix or _PREFIX.fullmatch(prefix)
+        if is_url and is_fine and parts.hostname and parts.username is None and not given:
+            return StatsdServer(parts.hostname, parts.port or _STATSD_PORT, prefix.strip("."))
+    except ValueError:
+        pass
+    # It is not repeated: what is no such URL may hold a password.
+    raise ValueError("is no URL like 'statsd://127.0.0.1:8125?prefix=shop'")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 
 from django.db import Error
@@ -20,9 +20,11 @@ from django_eventbus.exceptions import BrokerRefused, Unavailable
 from django_eventbus.intervals import Interval
 from django_eventbus.measuring import LOOK_EVERY, Gauge
 from django_eventbus.models import Worker
+from django_eventbus.observability.statsd import StatsdSink
 from django_eventbus.ordered_workers import OrderedWorkers
 from django_eventbus.outages import OutageWatch
 from django_eventbus.pruning import SHORTEST_AGE, prune
+from django_eventbus.readings import Reporter
 from django_eventbus.relay import Relay
 from django_eventbus.subscriptions import registry
 from django_eventbus.transports.contract import QueueSpec, Transport
@@ -65,10 +67,13 @@ def consume_due(within: float, every: float) -> None:
 
 
 def _look_aside(transport: Transport, worker: Worker) -> None:
-    """Do what a command does in sidelines: errands, and a look how full the queues are."""
+    """Do what a command does in sidelines: errands, a look how full the queues are, a report."""
     ErrandRunner(transport, worker, threading.Event()).look()
     if _looks.is_due():
         Gauge(transport, queue_specs, worker).look()
+        if conf.statsd:
+            with closing(StatsdSink(conf.statsd)) as sink:
+                Reporter(sink, worker).look()
 
 
 def _consume(transport: Transport, within: float) -> None:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import argparse
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from typing import Any
 
 from django.core.checks import ERROR, CheckMessage
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
-from django_eventbus import checks, errands, measuring, transports
+from django_eventbus import checks, errands, measuring, readings, transports
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import DatabaseUnavailable, EventBusError
 from django_eventbus.heartbeat import Heartbeat
 from django_eventbus.measuring import Gauge
 from django_eventbus.models import OutboxEvent, Worker
+from django_eventbus.observability.statsd import StatsdSink
 from django_eventbus.outages import OutageWatch, proven
+from django_eventbus.readings import Reporter
 from django_eventbus.sidelines import Sideline
 from django_eventbus.transports.contract import Transport
 from django_eventbus.workers import Crew, declare, queue_specs
@@ -109,6 +111,7 @@ class WorkerCommand(BaseCommand, ABC):
             Heartbeat(worker, self.crew.stop.is_set).beating(),
             Sideline("look at the queues", gauge.look, every=measuring.LOOK_EVERY).running(),
             self._errands(worker),
+            reported(worker),
         ):
             yield
 
@@ -165,6 +168,18 @@ def refuse_unreachable(transport: Transport) -> None:
         publisher.open()
     finally:
         publisher.close()
+
+
+@contextmanager
+def reported(worker: Worker) -> Iterator[None]:
+    """Tell STATSD meanwhile what the tables say, if it is set."""
+    if conf.statsd is None:
+        yield
+        return
+    with closing(StatsdSink(conf.statsd)) as sink:
+        reporter = Reporter(sink, worker)
+        with Sideline("report to StatsD", reporter.look, every=readings.REPORT_EVERY).running():
+            yield
 
 
 def served_metrics(stack: ExitStack, address: str, number: int) -> str:
