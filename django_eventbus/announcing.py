@@ -28,6 +28,7 @@ from django_eventbus.signals import (
     event_skipped,
 )
 from django_eventbus.subscriptions import Subscription, meta_of
+from django_eventbus.tracing.tracer import current
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ def tell(sender: object, delivery: ReadDelivery, settlement: Settlement) -> None
     """Tell what became of *delivery* for one subscription, which is the cause of what that leads to."""
     message = (settlement.message or delivery.message).identified()
     meta = meta_of(message, queue=delivery.queue, subscription=settlement.subscription)
-    with caused_by(meta):
+    with caused_by(meta), current(settlement.span):
         _announce_outcome(sender, settlement, meta=meta, size=len(message.body))
         _call_hook(delivery, settlement)
 

@@ -30,6 +30,7 @@ from django_eventbus.models import DeadLetter, InboxRecord
 from django_eventbus.outages import proven
 from django_eventbus.sentences import gettext_noop, known
 from django_eventbus.subscriptions import registry
+from django_eventbus.tracing.creating import redriven
 from django_eventbus.transports.contract import (
     Confirmed,
     Delivery,
@@ -189,13 +190,15 @@ class BrokerRedrive:
 
     def _outgoing(self, delivery: Delivery) -> Outgoing:
         remains = _remains(delivery, self.dlq)
+        round_ = _next_round(remains)
         message = remains.message.identified().copy_for(
             remains.queue,
             **{
                 RETRY_COUNT: 0,
                 REDRIVEN_AT: timezone.now().isoformat(),
                 REDRIVEN_BY: self.by,
-                REDRIVEN_COUNT: _next_round(remains),
+                REDRIVEN_COUNT: round_,
+                **redriven(remains.message, remains.queue, round_),
             },
         )
         return Outgoing(address=ToQueue(queue=remains.queue), message=message)

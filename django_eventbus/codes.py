@@ -52,6 +52,8 @@ FIELDS = (
     "error_type",
     "kind",
     "duration_ms",
+    "trace_id",
+    "span_id",
 )
 
 

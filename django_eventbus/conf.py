@@ -20,6 +20,7 @@ from django_eventbus.setting_values import (
     rate,
     shard_count,
     statsd_url,
+    trace_url,
 )
 
 T = TypeVar("T")
@@ -204,6 +205,7 @@ class Conf:
     redrive_fail_percent = Setting(percent, 20)
     reason_above = Setting(count_or_none, 100)
     permission = Setting(optional(function), None)
+    trace_url = Setting(optional(trace_url), None)
 
     @property
     def given(self) -> dict[str, Any]:

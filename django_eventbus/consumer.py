@@ -27,6 +27,7 @@ from django_eventbus.retries import Moment, decide
 from django_eventbus.settlements import Arrival, Settlement
 from django_eventbus.subscriptions import policy_for, registry
 from django_eventbus.system_events import is_system_event
+from django_eventbus.tracing.processing import traced
 from django_eventbus.transports.contract import (
     Confirmed,
     Delivery,
@@ -115,7 +116,7 @@ class Consumer:
             is_redelivered=delivery.is_redelivered,
         )
         for each in subscriptions:
-            yield self.inbox.handle_once(each, arrival)
+            yield traced(self.inbox.handle_once, each, arrival)
         if is_unreached:
             _heal_unreached(delivery)
 

@@ -30,6 +30,7 @@ REDRIVEN_BY = "x-redriven-by"
 REDRIVEN_COUNT = "x-redriven-count"
 REDRIVEN_DEAD_LETTER = "x-redriven-dead-letter"
 REDRIVEN_TRIES = "x-redriven-tries"
+REDRIVEN_TRACEPARENT = "x-redriven-traceparent"
 EDITED_FROM = "x-edited-from"
 SUBSCRIPTION = "eventbus-subscription"
 VERSION = "eventbus-version"
@@ -39,6 +40,8 @@ DEBUG = "eventbus-debug"
 FORMAT = "eventbus-format"
 NOT_BEFORE = "eventbus-not-before"
 ROW = "eventbus-row"
+TRACEPARENT = "traceparent"
+TRACESTATE = "tracestate"
 #: Holds, in Base64, the properties that could not be read.
 UNREADABLE = "unreadable-properties"
 _MADE = "sha256:"
@@ -46,6 +49,7 @@ _OWN_NUMBERS: tuple[str, ...] = (RETRY_COUNT, REDRIVEN_COUNT, REDRIVEN_DEAD_LETT
 _OWN_NUMBERS += (VERSION, NOT_BEFORE)
 _OWN_TEXTS: tuple[str, ...] = (ORIGINAL_EXCHANGE, ORIGINAL_ROUTING_KEY, ORIGINAL_QUEUE, KEY)
 _OWN_TEXTS += (SUBSCRIPTION, CAUSATION, FORMAT, REDRIVEN_AT, REDRIVEN_BY, EDITED_FROM)
+_OWN_TEXTS += (TRACEPARENT, REDRIVEN_TRACEPARENT)
 
 #: Set by the broker or meant for it. Sent on, they would make it drop, expire or copy the message.
 _BROKERS_OWN = ("x-death", "x-first-death", "x-last-death", "x-delivery-count", "x-acquired-count")

@@ -34,6 +34,7 @@ from django_eventbus.models.carried_message import columns_of
 from django_eventbus.payloads import body_of, payload_of_body
 from django_eventbus.routing import COMMANDS, EVENTS, Route, exchange_of
 from django_eventbus.system_events import is_system
+from django_eventbus.tracing.creating import created
 
 Publication = Event | tuple[str, Any]
 
@@ -202,7 +203,7 @@ def _row(publication: object, key: object, sending: Sending) -> OutboxEvent:
         created_at=sending.now,
         due_at=sending.due_at,
     )
-    return _in_format(row, conf.format)
+    return _in_format(created(row), conf.format)
 
 
 def _in_format(row: OutboxEvent, name: str) -> OutboxEvent:

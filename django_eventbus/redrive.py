@@ -36,6 +36,7 @@ from django_eventbus.selections import Selection
 from django_eventbus.sentences import gettext_noop as _
 from django_eventbus.sentences import known
 from django_eventbus.signals import announce, event_redriven
+from django_eventbus.tracing.creating import redriven
 
 _SILENT = known(_("Nothing was heard of it for %(time)s."))
 _UNSENT = known(_("It did not reach the queue %(queue)s."))
@@ -142,6 +143,7 @@ def _copy(departure: Departure, tries: int | None) -> Message:
         REDRIVEN_COUNT: letter.round,
         REDRIVEN_DEAD_LETTER: letter.pk,
         REDRIVEN_TRIES: tries or conf.redrive_tries,
+        **redriven(departure.message, letter.queue, letter.round),
     }
     if letter.subscription:
         changes[SUBSCRIPTION] = letter.subscription

@@ -25,6 +25,7 @@ from django_eventbus.outages import OutageWatch, proven
 from django_eventbus.plan_steps import PlanTurns
 from django_eventbus.redrive import give_up_waiting, report_unsent
 from django_eventbus.signals import announce, event_failed, event_published, event_unroutable
+from django_eventbus.tracing.publishing import traced
 from django_eventbus.transports.contract import (
     Confirmed,
     Dispatch,
@@ -174,7 +175,7 @@ class Relay:
             return lambda: list
         sys.audit("eventbus.relay.claimed")
         try:
-            return self.publisher.prepare([_outgoing(row) for row in rows])
+            return traced(rows, self.publisher.prepare([_outgoing(row) for row in rows]))
         except BrokerUnavailable as error:
             return partial(_raise, error)
 

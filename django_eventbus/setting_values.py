@@ -1,4 +1,4 @@
-"""Values of settings that are numbers, functions or servers: accepted, or refused."""
+"""Values of settings that are numbers, functions, servers or templates: accepted, or refused."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ MOST = 2**30
 #: Dead letters per second. Beyond these, dates and whole numbers come to their ends.
 SLOWEST, FASTEST = 0.01, 1_000_000.0
 _MOST_SHARDS = 1024
+TRACE_ID = "{trace_id}"
 _STATSD_PORT = 8125
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]+")
 
@@ -60,6 +61,16 @@ def function(value: object) -> Callable[..., Any]:
     if not callable(found):
         raise TypeError(f"{value!r:.100} is no function, nor the dotted path of one")
     return found
+
+
+def trace_url(value: object) -> str:
+    """Accept the URL of a trace's page, with a place for its id."""
+    is_web = isinstance(value, str) and value.startswith(("http://", "https://"))
+    if not is_web or TRACE_ID not in str(value):
+        # It may hold a password: never repeat it.
+        example = f"'https://jaeger.example/trace/{TRACE_ID}'"
+        raise ValueError(f"is no URL like {example} (it is not repeated here)")
+    return str(value)
 
 
 def shard_count(value: object) -> int:

@@ -31,3 +31,5 @@ class Settlement:
     error: BaseException | None = None
     event: Any = None
     seconds: float = 0.0
+    #: In which it was tried; None if nobody traces.
+    span: Any = None

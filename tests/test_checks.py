@@ -362,3 +362,20 @@ def test_a_debug_handler_that_a_call_does_not_run_is_an_error(no_subscriptions):
     subscribe("order.placed", name="lazy", debug_handler=coroutine)(lambda event: None)
 
     assert "eventbus.E011" in found()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [7, "", f"jaeger.example/{SECRET}/{{trace_id}}", f"https://{SECRET}@jaeger.example/trace/",
+     f"https://{SECRET}@jaeger.example/{{traceid}}", "javascript:alert('{trace_id}')"],
+)  # fmt: skip
+def test_a_trace_url_without_a_place_for_the_id_is_an_error_that_shows_one(given):
+    problem = found(TRACE_URL=given)["eventbus.E003"]
+
+    assert "is no URL like 'https://jaeger.example/trace/{trace_id}'" in problem.msg
+    assert "leave TRACE_URL out" in problem.hint
+    assert SECRET not in str(problem)
+
+
+def test_a_trace_url_may_have_other_braces():
+    assert found(TRACE_URL='https://grafana.example/explore?left={"query":"{trace_id}"}') == {}

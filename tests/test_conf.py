@@ -169,6 +169,7 @@ WRONG = {
     "REDRIVE_FAIL_PERCENT": [101, -1],
     "REASON_ABOVE": [-1],
     "PERMISSION": ["nowhere.at_all", 5],
+    "TRACE_URL": [5, "/trace/{trace_id}", "https://jaeger.example/"],
 }
 
 

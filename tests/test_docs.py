@@ -29,6 +29,8 @@ from django_eventbus.conf import SETTINGS
 from django_eventbus.contrib.http import forward
 from django_eventbus.naming import TEMPLATES
 from django_eventbus.observability.measurements import DEEDS, GAUGES, Kind, Measurement
+from django_eventbus.tracing import names
+from django_eventbus.tracing.processing import OUTCOMES, RETURNED
 from tests.helpers import eventually, plugin_arguments
 
 ROOT = Path(__file__).parent.parent
@@ -393,6 +395,18 @@ def test_every_header_is_documented():
     own = {each for each in headers.values() if isinstance(each, str)}
 
     assert set(first_column(DOCS / "reference/wire-format.md", "Headers")) == own
+
+
+def test_every_span_attribute_and_outcome_is_documented():
+    page = DOCS / "reference/tracing.md"
+    constants = [each for name, each in vars(names).items() if name.isupper()]
+    attributes = [each for each in constants if re.fullmatch(r"[a-z_]+(\.[a-z_]+)+", each)]
+
+    assert first_column(page, "Attributes") == attributes
+    assert first_column(page, "Spans") == [names.CREATE, names.PUBLISH, names.PROCESS]
+    assert sorted(first_column(page, "Outcomes")) == sorted([*OUTCOMES.values(), RETURNED])
+    version = names.SCHEMA_URL.rpartition("/")[2]
+    assert f"version {version}" in page.read_text()
 
 
 # Logs and errors: what the docs quote is what the code says.

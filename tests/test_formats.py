@@ -20,7 +20,17 @@ from django_eventbus.edits import edit_and_redrive
 from django_eventbus.exceptions import InvalidEvent, Undecodable
 from django_eventbus.formats import blamed, read, recognised, with_payload, write
 from django_eventbus.matching import letters_of
-from django_eventbus.messages import CAUSATION, DEBUG, FORMAT, KEY, VERSION, Message, uuid7
+from django_eventbus.messages import (
+    CAUSATION,
+    DEBUG,
+    FORMAT,
+    KEY,
+    TRACEPARENT,
+    TRACESTATE,
+    VERSION,
+    Message,
+    uuid7,
+)
 from django_eventbus.models import DeadLetter, InboxRecord, OutboxEvent
 from django_eventbus.outcomes import Park
 from django_eventbus.redrive import redrive
@@ -685,3 +695,38 @@ def test_an_edited_dead_letter_goes_out_in_its_own_format(bus, name):
     assert (second.meta.id, second.payload) == (new_id, {"do": "better"})
     assert second.meta.causation_id == first.meta.id
     assert second.meta.extra.keys() == first.meta.extra.keys() != set()
+
+
+TRACE = {TRACEPARENT: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", TRACESTATE: "v=1"}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_trace_of_an_event_is_in_its_headers_in_every_format(name):
+    written = write(message(headers=dict(TRACE)), name)
+
+    assert written.headers.items() >= TRACE.items()
+    assert read(written, LIMIT).message.headers.items() >= TRACE.items()
+    assert b"4bf92f35" not in written.body
+
+
+def test_a_cloudevent_says_where_it_was_created():
+    written = write(message(headers=dict(TRACE)), "cloudevents").headers
+
+    assert written["cloudEvents_traceparent"] == TRACE[TRACEPARENT]
+    assert written["cloudEvents_tracestate"] == "v=1"
+
+
+@pytest.mark.parametrize("mode", ["binary", "structured"])
+def test_the_trace_of_a_foreign_cloudevent_is_known_unless_its_transport_has_another(mode):
+    event = {"specversion": "1.0", "id": "1", "source": "/far", "type": "a.b", **TRACE}
+    if mode == "binary":
+        headers = {f"cloudEvents_{name}": value for name, value in event.items()}
+        foreign = message(headers=headers)
+    else:
+        body = json.dumps({**event, "data": {}}).encode()
+        foreign = message(body=body, content_type="application/cloudevents+json")
+    hop = msgspec.structs.replace(foreign, headers={**foreign.headers, TRACEPARENT: "hop"})
+
+    assert read(foreign, LIMIT).message.headers.items() >= TRACE.items()
+    assert read(hop, LIMIT).message.headers[TRACEPARENT] == "hop"
+    assert TRACESTATE not in read(hop, LIMIT).message.headers

@@ -12,6 +12,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from django_eventbus.observability.json_lines import JsonFormatter
+from tests.spans import own_id
+from tests.spans import spans as spans
 
 SECRET = "hunter2"
 
@@ -80,6 +82,14 @@ def test_an_exception_is_told_by_types_and_places_without_its_words():
     assert last["stack"][0].startswith(f"{__file__}:")
     assert last["stack"][0].endswith(" in raised")
     assert SECRET not in json.dumps(line)
+
+
+def test_any_line_names_the_current_span_unless_it_names_another(spans):
+    with spans.tracer.start_as_current_span("process") as span:
+        line, other = told(record()), told(record(trace_id="t1", span_id="s1"))
+
+    assert (line["trace_id"], line["span_id"]) == (f"{span.context.trace_id:032x}", own_id(span))
+    assert (other["trace_id"], other["span_id"]) == ("t1", "s1")
 
 
 def test_causes_that_go_in_a_circle_are_told_once():

@@ -16,6 +16,8 @@ from django_eventbus.outages import OutageWatch
 from django_eventbus.redrive import redrive
 from django_eventbus.relay import Relay
 from django_eventbus.signals import announce
+from tests.spans import own_id
+from tests.spans import spans as spans
 
 SECRET = "hunter2"
 STANDARD = set(vars(logging.makeLogRecord({})))
@@ -316,3 +318,44 @@ def test_an_outage_is_a_line_at_each_end_with_its_kind(lines):
     assert (began.code, began.levelname, began.kind) == ("OUTAGE_BEGAN", "ERROR", "io")
     assert (began.error_type, ended.kind) == ("BrokerUnavailable", "io")
     assert (ended.code, ended.levelname) == ("OUTAGE_ENDED", "WARNING")
+
+
+def trace(record: logging.LogRecord) -> tuple[str, str]:
+    return record.trace_id, record.span_id
+
+
+def ids(span) -> tuple[str, str]:
+    return f"{span.context.trace_id:032x}", own_id(span)
+
+
+def test_a_line_names_the_span_of_the_attempt_and_those_of_relay_and_redrive_that_of_the_event(
+    bus, lines, spans
+):
+    failing(bus, GiveUp(SECRET))
+    bus.drain()
+    redrive([DeadLetter.objects.get().pk], by="me", using="default")
+
+    created = spans.named("create")[0]
+    assert trace(line(lines("EVENT_PUBLISHED"))) == ids(created)
+    assert trace(line(lines("EVENT_PARKED"))) == ids(spans.one("process"))
+    assert trace(line(lines("EVENT_REDRIVEN"))) == ids(created)
+
+
+def test_what_reached_no_subscription_is_told_with_the_trace_that_it_came_with(bus, lines, spans):
+    given = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    bus.put(body=b"{", headers={"traceparent": given})
+
+    bus.consume()
+
+    told = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7")
+    assert trace(line(lines("EVENT_PARKED"))) == told
+
+
+def test_a_line_without_a_span_names_none(bus, lines, spans):
+    OutageWatch(None).begin(BrokerUnavailable("The broker is gone.", kind="io"))
+    with spans.tracer.start_as_current_span("turn") as turn:
+        OutageWatch(None).begin(BrokerUnavailable("The broker is gone.", kind="io"))
+
+    without, within = lines("OUTAGE_BEGAN")
+    assert not hasattr(without, "trace_id")
+    assert trace(within) == ids(turn)

@@ -18,6 +18,7 @@ from django_eventbus.redrive import close_replaced, redrive
 from django_eventbus.selections import Selection
 from tests.test_admin import Handler, page_of, subscribed, text
 
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PAYLOAD = {"order_id": 42, "password": "hunter2", "card": {"number": "4111", "holder": "Ada"}}
 
 
@@ -206,6 +207,40 @@ def test_a_cause_that_another_service_published_is_named(admin_client, bus, char
     shown = text(admin_client.get(page_of(bus.letter)))
 
     assert "an event of another service far-away" in shown
+
+
+@pytest.fixture
+def traced(bus, charge) -> DeadLetter:
+    publish("order.placed", {}, headers={"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"})
+    bus.drain()
+    return bus.letter
+
+
+def test_the_trace_of_a_message_is_named_on_its_pages(admin_client, traced):
+    for row in (traced, OutboxEvent.objects.get()):
+        assert f"Trace id: {TRACE}" in text(admin_client.get(page_of(row)))
+
+
+def test_the_trace_is_linked_if_a_setting_says_where_it_is(admin_client, traced, settings):
+    settings.EVENTBUS = {
+        **settings.EVENTBUS,
+        "TRACE_URL": "https://jaeger.example/?q=a&t={trace_id}",
+    }
+
+    for row in (traced, OutboxEvent.objects.get()):
+        page = admin_client.get(page_of(row)).content.decode()
+        assert f'href="https://jaeger.example/?q=a&amp;t={TRACE}"' in page
+
+
+def test_a_message_without_a_trace_has_no_field_for_it(admin_client, letter):
+    for row in (letter, OutboxEvent.objects.get()):
+        assert "Trace id" not in text(admin_client.get(page_of(row)))
+
+
+def test_a_trace_that_a_rule_hides_is_not_shown(traced, settings):
+    settings.EVENTBUS = {**settings.EVENTBUS, "REDACT": ["traceparent"]}
+
+    assert TRACE not in viewer().get(page_of(traced)).content.decode()
 
 
 # What went out in its place.

@@ -14,11 +14,12 @@ from django.utils.translation import gettext_lazy as _
 from django_eventbus.admin.confirmation import ConfirmingAdmin
 from django_eventbus.admin.excerpts import body_of, headers_of, text_of
 from django_eventbus.admin.lineage import lineage_of
+from django_eventbus.admin.traces import trace_id_of, trace_link, without
 from django_eventbus.permissions import hidden_from, may
 from django_eventbus.redaction import redacted
 
 MESSAGE_FIELDS = (
-    "message_id", "type", "source", "sent_at", "correlation_id", "exchange", "routing_key",
+    "message_id", "type", "source", "sent_at", "correlation_id", "trace", "exchange", "routing_key",
     "content_type", "body_shown", "headers_shown",
 )  # fmt: skip
 
@@ -27,7 +28,7 @@ class CarriedMessageAdmin(ConfirmingAdmin):
     """Shows the message with its body cut and its headers in a table."""
 
     deferred: ClassVar[tuple[str, ...]] = ("body", "headers")
-    readonly_fields: ClassVar[Any] = ("body_shown", "headers_shown", "whole_error")
+    readonly_fields: ClassVar[Any] = ("body_shown", "headers_shown", "trace", "whole_error")
 
     def get_urls(self) -> list[URLPattern]:
         name = f"{self.opts.app_label}_{self.opts.model_name}_body"
@@ -67,6 +68,15 @@ class CarriedMessageAdmin(ConfirmingAdmin):
         if may(request.user, "see_sensitive", row.queue):
             context["body_url"] = self._url(request, "body", row)
         return super().render_change_form(request, context, *args, **kwargs)
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Leave out what nothing is known of."""
+        fieldsets = super().get_fieldsets(request, obj)
+        return fieldsets if obj and trace_id_of(obj) else without("trace", fieldsets)
+
+    @admin.display(description=_("trace id"))
+    def trace(self, row: Any) -> str:
+        return trace_link(trace_id_of(row))
 
     @admin.display(description=_("body"))
     def body_shown(self, row: Any) -> str:

@@ -16,7 +16,15 @@ from msgspec.structs import replace
 from django_eventbus.exceptions import Undecodable
 from django_eventbus.formats.native import json_of, media_type, properties_problems
 from django_eventbus.formats.readings import MISSING, OTHER_KIND, Reading, kind_of
-from django_eventbus.messages import CAUSATION, KEY, Message, parsed_time, storable
+from django_eventbus.messages import (
+    CAUSATION,
+    KEY,
+    TRACEPARENT,
+    TRACESTATE,
+    Message,
+    parsed_time,
+    storable,
+)
 from django_eventbus.sentences import gettext_noop as _
 from django_eventbus.sentences import known
 
@@ -36,6 +44,8 @@ _REQUIRED = ("id", "source", "type")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 #: Attributes that are headers of ours.
 _HEADERS = {"partitionkey": KEY, "causationid": CAUSATION}
+#: Likewise, and called the same: the creation context, by the distributed tracing extension.
+_TRACE = (TRACEPARENT, TRACESTATE)
 
 
 def written(message: Message) -> Message:
@@ -48,6 +58,7 @@ def written(message: Message) -> Message:
         "time": message.sent_at.isoformat() if message.sent_at else "",
         "correlationid": message.correlation_id,
         **{name: message.text(header) for name, header in _HEADERS.items()},
+        **_trace_in(message.headers),
     }
     told = {f"{_PREFIX}{name}": value for name, value in attributes.items() if value}
     return replace(message, headers={**message.headers, **told})
@@ -177,6 +188,8 @@ def _told(message: Message, attributes: Mapping[str, Any]) -> Message:
     for name, header in _HEADERS.items():
         if isinstance(attributes.get(name), str):
             headers.setdefault(header, attributes[name])
+    if TRACEPARENT not in headers:
+        headers |= _trace_in(attributes)
     correlation = attributes.get("correlationid")
     return replace(
         message,
@@ -190,6 +203,10 @@ def _told(message: Message, attributes: Mapping[str, Any]) -> Message:
         headers=headers,
         extra=dict(attributes),
     )
+
+
+def _trace_in(values: Mapping[str, Any]) -> dict[str, str]:
+    return {name: values[name] for name in _TRACE if isinstance(values.get(name), str)}
 
 
 def _id_of(attributes: Mapping[str, Any]) -> str:

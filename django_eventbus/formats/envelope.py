@@ -14,7 +14,7 @@ from django_eventbus.formats import native
 from django_eventbus.formats.native import size_problem
 from django_eventbus.formats.readings import MISSING, OTHER_KIND, Reading, kind_of
 from django_eventbus.headers import is_reserved
-from django_eventbus.messages import DEBUG, FORMAT, VERSION, Message
+from django_eventbus.messages import DEBUG, FORMAT, TRACEPARENT, TRACESTATE, VERSION, Message
 from django_eventbus.sentences import gettext_noop as _
 from django_eventbus.sentences import known
 
@@ -34,7 +34,7 @@ def written(message: Message) -> Message:
         raise InvalidEvent("payload is neither an object nor an array, as FORMAT envelope needs it")
     body = msgspec.json.encode(
         {
-            "meta": {name: each for name, each in message.headers.items() if not is_reserved(name)},
+            "meta": {name: each for name, each in message.headers.items() if _is_users(name)},
             "payload": msgspec.Raw(message.body),
             "status": {},
             "system": {"is_debug": message.is_debug},
@@ -44,6 +44,11 @@ def written(message: Message) -> Message:
     if problem := size_problem(dressed, conf.max_body_bytes):
         raise InvalidEvent(f"{problem}. Publish a reference to the data instead.")
     return dressed
+
+
+def _is_users(name: str) -> bool:
+    # Which trace it is in is no part of what is said: the body would differ by who watches.
+    return not is_reserved(name) and name not in (TRACEPARENT, TRACESTATE)
 
 
 def is_meant(reading: Reading) -> bool:

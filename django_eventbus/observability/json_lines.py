@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 
 from django_eventbus.codes import FIELDS
+from django_eventbus.tracing.tracer import current_ids
 
 
 class JsonFormatter(logging.Formatter):
@@ -18,6 +19,7 @@ class JsonFormatter(logging.Formatter):
 
     Other fields of a record are left out, since anything may stand in them: name those of your
     own in *fields*. Of an exception, the types and the places are told, never its words.
+    A record that names no trace is told with the current span, if there is one.
     """
 
     def __init__(self, fields: Iterable[str] = ()) -> None:
@@ -32,6 +34,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
+            **current_ids(),
             **told,
         }
         if record.exc_info and record.exc_info[1]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -17,6 +17,8 @@ from django_eventbus.events import Meta
 from django_eventbus.exceptions import Unavailable
 from django_eventbus.models import DeadLetter, OutboxEvent
 from django_eventbus.models.carried_message import CarriedMessage
+from django_eventbus.tracing.trace_contexts import ids_in
+from django_eventbus.tracing.tracer import active_tracer, current_ids
 
 _loggers = {
     code: logging.getLogger(f"django_eventbus.{each.logger}") for code, each in LINES.items()
@@ -37,7 +39,7 @@ def is_seen(code: str) -> bool:
 
 def say(code: str, *values: object, **extra: object) -> None:
     """Write the line of *code*, with its code and *extra* as fields."""
-    fields = {"code": code, **extra}
+    fields = {"code": code, **current_ids(), **extra}
     _loggers[code].log(conf.log_levels[code], LINES[code].text, *values, extra=fields)
 
 
@@ -118,6 +120,7 @@ def _kind(error: BaseException | None) -> str:
 
 def _of(meta: Meta, error: BaseException | None = None) -> dict[str, Any]:
     return {
+        **(current_ids() or _trace_of(meta.headers)),
         "event_id": _line(meta.id),
         "event_type": _line(meta.type),
         "queue": meta.queue,
@@ -131,6 +134,7 @@ def _of(meta: Meta, error: BaseException | None = None) -> dict[str, Any]:
 
 def _of_row(row: OutboxEvent | DeadLetter) -> dict[str, Any]:
     return {
+        **_trace_of(row.headers),
         "event_id": _line(row.message_id),
         "event_type": _line(row.type),
         "queue": row.queue,
@@ -138,6 +142,10 @@ def _of_row(row: OutboxEvent | DeadLetter) -> dict[str, Any]:
         "routing_key": _line(row.routing_key),
         "correlation_id": _line(row.correlation_id),
     }
+
+
+def _trace_of(headers: Mapping[str, Any]) -> dict[str, str]:
+    return ids_in(headers) if active_tracer() else {}
 
 
 _RECEIVERS: dict[Signal, Callable[..., None]] = {
