@@ -16,11 +16,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
 WIDE, TELEPHONE = 1200, 390
-#: Longer pages are cut; these show what matters further down.
-TALLEST, TALLER = 1000, {"message": 1600, "dashboard": 1300}
+#: Longer pages are cut; some of them elsewhere, to show what matters further down, or to be small.
+TALLEST, OTHERWISE = 1000, {"message": 1500, "dashboard": 1300, "audit": 850}
 
 
 def main() -> int:
@@ -92,7 +93,7 @@ def paths() -> dict[str, str]:
     letter = letters.filter(error_type__endswith="PaymentTimeout", state="open").first()
     address = letters.filter(error_type="KeyError", state="open").first()
     group = FailureGroup.objects.get(pk=letter.fingerprint)
-    redrives = Plan.objects.filter(action="redrive")
+    redrives, discards = (Plan.objects.filter(action=each) for each in ("redrive", "discard"))
     running, paused = (redrives.get(state=state) for state in ("running", "paused"))
     queue = Queue.objects.get(name__endswith="billing")
     return {
@@ -106,6 +107,7 @@ def paths() -> dict[str, str]:
         "paused-plan": f"{base}/plan/{paused.pk}/change/",
         "edit": f"{base}/deadletter/{address.pk}/edit/",
         "discard": f"{base}/deadletter/discard/?id={address.pk}",
+        "discard-plan": f"{base}/plan/{discards.get(state='paused').pk}/change/",
         "queue": f"{base}/queue/{quote(queue.pk)}/change/",
         "outbox": f"{base}/outboxevent/",
         "inbox": f"{base}/inboxrecord/",
@@ -158,14 +160,16 @@ def take(
     context = browser.new_context(
         viewport=viewport, color_scheme=color_scheme, reduced_motion="reduce"
     )
-    context.add_cookies([{"name": "sessionid", "value": session, "url": url}])
+    # Of the whole site: of the page alone, what it asks for later would lead to the login.
+    context.add_cookies([{"name": "sessionid", "value": session, "url": urljoin(url, "/")}])
     # Without Django's list of everything at the side.
     context.add_init_script("localStorage.setItem('django.admin.navSidebarIsOpen', 'false')")
     page = context.new_page()
     response = page.goto(url)
     if not response.ok:
         raise SystemExit(f"{url} answered {response.status}.")
-    tall = min(page.evaluate("document.documentElement.scrollHeight"), TALLER.get(name, TALLEST))
+    page.wait_for_load_state("networkidle")
+    tall = min(page.evaluate("document.documentElement.scrollHeight"), OTHERWISE.get(name, TALLEST))
     IMAGES.mkdir(exist_ok=True)
     file = IMAGES / f"{name}.png"
     page.screenshot(
