@@ -24,6 +24,7 @@ from django_eventbus.subscriptions import Subscription, registry
 from django_eventbus.testing.playing import make_due
 from django_eventbus.transports.contract import Delivery, Outgoing, ToQueue
 from django_eventbus.workers import queue_specs
+from tests.helpers import eventually
 
 
 class Bus:
@@ -61,6 +62,15 @@ class Bus:
         delivery = self.receive(queue)
         assert delivery, f"nothing is due in {conf.queue(queue)}"
         return [settlement.outcome for settlement in self.settle(delivery)]
+
+    def consume_after_a_cut(self, queue: str = "") -> list[Outcome]:
+        """Consume; again while the server has not yet noticed that the last session is gone."""
+
+        def consume_when_due() -> list[Outcome]:
+            self.pass_time()
+            return self.consume(queue)
+
+        return eventually(consume_when_due)
 
     def settle(self, delivery: Delivery) -> list[Settlement]:
         return self.consumer.consume(delivery)

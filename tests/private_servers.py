@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import errno
+import fcntl
 import os
 import pwd
 import random
@@ -12,9 +14,9 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import ClassVar
+from typing import BinaryIO, ClassVar
 
 from tests.helpers import eventually
 from tests.probes import Unavailable, postgres_answers, rabbitmq_answers
@@ -25,16 +27,46 @@ PORTS = range(20_000, 32_000)
 CHANCE = random.SystemRandom()
 
 
+#: Held until the process ends: a port that is free now may be meant for a server to come.
+RESERVATIONS: list[BinaryIO] = []
+
+
 def free_port() -> int:
-    while not is_free(port := CHANCE.choice(PORTS)):
+    while not (is_free(port := CHANCE.choice(PORTS)) and reserve(port)):
         pass
     return port
 
 
 def is_free(port: int) -> bool:
-    with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+    # An epmd listens on ::1 as well, whatever address it is told.
+    with suppress(OSError), socket.create_server(("127.0.0.1", port)), other_loopback(port):
         return True
     return False
+
+
+def other_loopback(port: int) -> AbstractContextManager[object]:
+    if not socket.has_ipv6:
+        return nullcontext()
+    try:
+        return socket.create_server(("::1", port), family=socket.AF_INET6)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise
+        return nullcontext()
+
+
+def reserve(port: int) -> bool:
+    """Take *port* for this process, out of all that run tests on this machine."""
+    directory = Path(tempfile.gettempdir(), f"eventbus-ports-{os.getuid()}")
+    directory.mkdir(exist_ok=True)
+    reservation = (directory / str(port)).open("ab")
+    try:
+        fcntl.flock(reservation, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        reservation.close()
+        return False
+    RESERVATIONS.append(reservation)
+    return True
 
 
 def binary(name: str, *places: str) -> str:

@@ -7,6 +7,7 @@ import pytest
 
 from tests.databases import database_settings, database_url
 from tests.helpers import eventually
+from tests.private_servers import free_port, is_free, reserve
 
 AUDIT = "import sys; [sys.audit('eventbus.{}'.format(n)) for n in ('one', 'two', 'two')]"
 
@@ -57,3 +58,10 @@ def test_a_crashed_private_postgres_keeps_what_was_committed(private_postgres):
 
     with psycopg.connect(private_postgres.url) as session:
         assert session.execute("SELECT number FROM kept").fetchall() == [(1,)]
+
+
+def test_a_port_is_given_to_one_process_only():
+    port = free_port()
+
+    assert is_free(port)
+    assert not reserve(port)

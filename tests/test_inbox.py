@@ -329,7 +329,7 @@ def test_a_handler_that_closes_the_connection_is_not_acked_as_success(bus, close
 
     bus.put()
 
-    assert bus.consume() == [Retry(delay=30.0)]
+    assert bus.consume_after_a_cut() == [Retry(delay=30.0)]
     assert Attempt.objects.get().error_type == "NotCommitted"
     assert not Effect.objects.exists()
 
@@ -472,7 +472,7 @@ def test_a_connection_lost_in_the_handler_burns_no_attempt_if_it_can_be_run_agai
 
     bus.put()
 
-    assert bus.consume() == [Handled()]
+    assert bus.consume_after_a_cut() == [Handled()]
     assert Effect.objects.count() == 1
     assert not Attempt.objects.exists()
 
