@@ -80,7 +80,7 @@ class Bus:
         for _ in range(200):
             self.pass_time()
             relayed = self.relay()
-            queued = [each.queue for each in QueuedMessage.objects.all()]
+            queued = [each.queue for each in QueuedMessage.objects.order_by("pk")]
             for queue in queued:
                 if delivery := self.receive(queue.removeprefix(conf.queue()).lstrip(".")):
                     self.settle(delivery)

@@ -89,7 +89,7 @@ def troubles() -> None:
     Queue.objects.filter(name=conf.queue("shipping")).update(messages=None, dlq="")
     Worker.objects.create(kind="relay", host="app-1", pid=1, is_stopping=True)
     Worker.objects.create(kind="relay", host="app-1", pid=2, seen_at=now - timedelta(minutes=9))
-    ids = list(DeadLetter.objects.values_list("pk", flat=True))
+    ids = list(DeadLetter.objects.order_by("pk").values_list("pk", flat=True))
     for key, state in zip(ids, DeadLetter.State.values, strict=False):
         letter = {"state": state, "round": 1, "closed_at": now, "closed_by": "grace"}
         note = "Nothing was heard of it for 1h." if state == "unknown" else ""
