@@ -98,7 +98,7 @@ class PlanTurns:
 def step_plans(using: str) -> Steps:
     """Take each plan that is under way a step further."""
     close_replaced(using)
-    plans = Plan.objects.using(using).under_way()
+    plans = Plan.objects.using(using).under_way().order_by("pk")
     taken = [_step_alone(plan_id, using) for plan_id in plans.values_list("pk", flat=True)]
     return Steps(
         moved=sum(each.moved for each in taken),

@@ -183,11 +183,14 @@ def _counted(plan: Plan) -> dict[str, int]:
 
 def _freeze_rows(plan: Plan, letters: DeadLetterQuerySet, using: str) -> int:
     """Write a row for each dead letter, by the database alone: there may be a million."""
-    chosen, parameters = letters.values_list("id", "round").query.get_compiler(using).as_sql()
+    columns = letters.values_list("id", "round", "parked_at")
+    chosen, parameters = columns.query.get_compiler(using).as_sql()
     sql = (
         f"INSERT INTO {PlannedLetter._meta.db_table} "  # noqa: S608
         "(plan_id, dead_letter_id, round, state, why, sent_as) "
-        f"SELECT %s, chosen.id, chosen.round, %s, '', '' FROM ({chosen}) AS chosen"
+        f"SELECT %s, chosen.id, chosen.round, %s, '', '' FROM ({chosen}) AS chosen "
+        # They move in the order of their rows: what was parked first goes first.
+        "ORDER BY chosen.parked_at, chosen.id"
     )
     with connections[using].cursor() as cursor:
         cursor.execute(sql, (plan.pk, str(PlannedLetter.State.PENDING), *parameters))

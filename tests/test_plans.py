@@ -483,6 +483,23 @@ def test_a_limit_takes_those_that_were_parked_first(bus, fault):
     assert list(plan.planned.values_list("dead_letter_id", flat=True)) == [oldest.pk]
 
 
+def test_what_was_parked_first_moves_first(bus, fault):
+    park(bus, 5)
+    now = timezone.now()
+    moved = [3, 0, 4, 1, 2]
+    letters = DeadLetter.objects.order_by("pk")
+    for letter, place in zip(letters, moved, strict=True):
+        letters.filter(pk=letter.pk).update(parked_at=now + timedelta(seconds=place - 60))
+    by_age = list(letters.order_by("parked_at").values_list("pk", flat=True))
+
+    plan = planned({"in_flight": 2})
+    step_plans("default")
+
+    sent = plan.planned.filter(state="sent").values_list("dead_letter_id", flat=True)
+    assert set(sent) == set(by_age[:2])
+    assert list(plan.planned.order_by("pk").values_list("dead_letter_id", flat=True)) == by_age
+
+
 def test_a_plan_may_give_each_message_more_tries(bus, fault):
     park(bus, 1)
 
