@@ -69,9 +69,13 @@ class Amqp:
 
 
 @pytest.fixture
-def amqp(rabbitmq_url: str, settings: object) -> Iterator[Amqp]:
+def amqp(rabbitmq_url: str, settings: object, request: pytest.FixtureRequest) -> Iterator[Amqp]:
     """Work on the shared broker, in a namespace that is deleted afterwards."""
+    processes = request.getfixturevalue("manage") if "manage" in request.fixturenames else None
     amqp = Amqp(rabbitmq_url)
     settings.EVENTBUS = {**settings.EVENTBUS, **amqp.settings}  # type: ignore[attr-defined]
     yield amqp
+    if processes:
+        # First, though it was there before: a worker declares again what is deleted.
+        processes.close()
     amqp.delete_everything()

@@ -121,6 +121,7 @@ def test_a_tier_returns_a_message_within_a_second_of_its_time(amqp):
         name=amqp.queue(), exchange=f"{amqp.namespace}.events", patterns=(), delays=DELAYS
     )
     transport.declare([spec])
+    amqp.settings["RETRY_DELAYS"] = DELAYS
     publisher = transport.publisher()
     subscriber = transport.subscriber([spec.name], prefetch=50)
     assert subscriber.receive(0) is None
