@@ -25,6 +25,7 @@ from django_eventbus.figures import (
 )
 from django_eventbus.models import (
     DeadLetter,
+    FailureGroup,
     Outage,
     OutboxEvent,
     Plan,
@@ -75,7 +76,7 @@ def open_letters_by_queue() -> Counter[str]:
     counts: Counter[str] = Counter()
     for using in registry.databases():
         # Not grouped by the database, which would count all of them first.
-        waiting = DeadLetter.objects.using(using).redrivable().order_by()
+        waiting = _in_sight(using, timezone.now()).order_by()
         counts.update(waiting.values_list("queue", flat=True)[: MOST + 1])
     return counts
 
@@ -127,15 +128,37 @@ def _merged_outbox(parts: Sequence[OutboxFigures]) -> OutboxFigures:
 
 def _dead_letters(using: str, now: datetime) -> DeadLetterFigures:
     rows = DeadLetter.objects.using(using)
-    is_seen = Q(ignored_until=None) | Q(ignored_until__lte=now)
-    waiting = rows.redrivable().filter(is_seen)
+    waiting = _in_sight(using, now)
     return DeadLetterFigures(
         open=capped(waiting),
         new_in_hour=capped(waiting.filter(parked_at__gte=now - _HOUR)),
         new_in_day=capped(waiting.filter(parked_at__gte=now - _DAY)),
         redriving=capped(rows.filter(state=DeadLetter.State.REDRIVING)),
-        ignored=capped(rows.redrivable().filter(ignored_until__gt=now)),
+        ignored=_ignored(using, now),
     )
+
+
+def _in_sight(using: str, now: datetime) -> QuerySet[DeadLetter]:
+    """Return the dead letters that wait, unless they or their groups are ignored for now."""
+    waiting = DeadLetter.objects.using(using).redrivable().filter(_is_seen(now))
+    return waiting.exclude(fingerprint__in=_ignored_groups(using, now))
+
+
+def _ignored(using: str, now: datetime) -> int:
+    # By two questions, each with an index: for "or" the database would look at every row.
+    waiting = DeadLetter.objects.using(using).redrivable()
+    in_groups = waiting.filter(_is_seen(now), fingerprint__in=_ignored_groups(using, now))
+    return capped(waiting.filter(ignored_until__gt=now)) + capped(in_groups)
+
+
+def _is_seen(now: datetime) -> Q:
+    return Q(ignored_until=None) | Q(ignored_until__lte=now)
+
+
+def _ignored_groups(using: str, now: datetime) -> list[str]:
+    groups = FailureGroup.objects.using(using)
+    ignored = groups.filter(status=FailureGroup.Status.IGNORED, ignored_until__gt=now)
+    return list(ignored.values_list("pk", flat=True))
 
 
 def _merged_letters(parts: Sequence[DeadLetterFigures]) -> DeadLetterFigures:

@@ -14,7 +14,15 @@ from django.utils import timezone
 from django_eventbus import subscribe
 from django_eventbus.admin.plots import HEIGHT, path_of
 from django_eventbus.conf import conf
-from django_eventbus.models import DeadLetter, Outage, OutboxEvent, Queue, Worker
+from django_eventbus.models import (
+    DeadLetter,
+    FailureGroup,
+    Outage,
+    OutboxEvent,
+    Queue,
+    Worker,
+)
+from django_eventbus.status import open_letters_by_queue
 
 pytestmark = pytest.mark.django_db
 
@@ -101,6 +109,28 @@ def test_what_is_ignored_for_now_needs_nobody_and_is_counted_apart(admin_client,
 
     assert "Nothing needs doing." in found
     assert "1 ignored for now" in found
+
+
+def test_what_is_of_an_ignored_group_needs_nobody_until_its_time(admin_client, no_subscriptions):
+    group = FailureGroup.objects.create(fingerprint="f", kind="failed")
+    letter = {"kind": "failed", "body": b"", "queue": "q", "fingerprint": "f"}
+    tomorrow = timezone.now() + timedelta(days=1)
+    DeadLetter.objects.create(message_id="1", **letter)
+    DeadLetter.objects.create(message_id="2", ignored_until=tomorrow, **letter)
+
+    group.ignore(tomorrow, by="ada", note="the provider is down")
+    found = page(admin_client)
+
+    assert "Nothing needs doing." in found
+    assert "2 ignored for now" in found
+    assert not open_letters_by_queue()
+
+    group.ignore(timezone.now(), by="ada", note="")
+    found = page(admin_client)
+
+    assert "1 thing needs doing:" in found
+    assert "1 ignored for now" in found
+    assert open_letters_by_queue() == {"q": 1}
 
 
 def test_many_queues_without_a_consumer_are_one_thing_to_do(admin_client, no_subscriptions):

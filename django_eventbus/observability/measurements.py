@@ -137,7 +137,7 @@ OUTBOX_AGE = Measurement(
 )
 DEAD_LETTERS = Measurement(
     name="eventbus_dead_letters",
-    help="Dead letters that wait for a person, counted up to 10,001 over all queues.",
+    help="Dead letters that wait for a person and are not ignored for now, counted up to 10,001 over all queues.",
     labels=("service", "queue"),
 )
 QUEUE_MESSAGES = Measurement(
