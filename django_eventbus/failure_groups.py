@@ -64,10 +64,16 @@ def groups(
     selection: Selection, *, using: str, limit: int = 50, offset: int = 0, span: timedelta
 ) -> tuple[list[Group], int]:
     """Return a page of the largest groups among *selection*, and how many there are in all."""
-    counted = _counted(selection, using)
-    page = counted[offset : offset + limit]
+    counts = _counts(letters_of(selection, using))
+    rows = FailureGroup.objects.using(using)
+    beside = set(rows.filter(kind__in=_KINDS_BESIDE).values_list("pk", flat=True))
+    largest = sorted(counts.keys() - beside, key=lambda key: (-counts[key][0], key))
+    keys, now = largest[offset : offset + limit], timezone.now()
+    # The rows of this page only: groups in which nothing waits any more are kept.
+    shown = rows.in_bulk(keys)
+    page = [_group(shown[key], counts[key], now) for key in keys if key in shown]
     _add_details(page, selection, using, span)
-    return page, len(counted)
+    return page, len(largest)
 
 
 def group_of(row: FailureGroup, selection: Selection, *, using: str, span: timedelta) -> Group:
@@ -94,14 +100,6 @@ def queues_of(fingerprint: str, using: str) -> list[str]:
     """Return the queues that dead letters of the group are on, whatever has become of them."""
     mine = DeadLetter.objects.using(using).filter(fingerprint=fingerprint).order_by()
     return sorted(mine.values_list("queue", flat=True).distinct())
-
-
-def _counted(selection: Selection, using: str) -> list[Group]:
-    now = timezone.now()
-    counts = _counts(letters_of(selection, using))
-    rows = FailureGroup.objects.using(using).exclude(kind__in=_KINDS_BESIDE)
-    found = [_group(row, counts[row.pk], now) for row in rows if row.pk in counts]
-    return sorted(found, key=lambda group: (-group.count, group.row.pk))
 
 
 def _counts(letters: DeadLetterQuerySet) -> dict[str, tuple[int, datetime | None]]:
