@@ -321,9 +321,8 @@ def test_an_effect_that_was_re_driven_is_shown_once(admin_client, bus):
 
 
 def test_the_timeline_links_a_re_drive_to_its_plan(admin_client, bus, letter):
-    made = plans.make_plan(
-        Selection.of_ids([letter.pk]), by="ada", reason="mended", using="default"
-    )
+    selection, at_once = Selection.of_ids([letter.pk]), plans.Pace(canary=0, rate=1_000_000)
+    made = plans.make_plan(selection, by="ada", reason="mended", using="default", pace=at_once)
     plans.start(made.pk, by="ada", using="default")
     step_plans("default")
     bus.drain()

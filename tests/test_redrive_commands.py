@@ -198,7 +198,9 @@ def test_a_selection_is_discarded_from_a_terminal():
 def test_a_discard_pauses_after_its_canary_and_is_steered_from_a_terminal():
     dead_letters(3)
 
-    said = json.loads(run("discard_events", "--canary", "1", "--rate", "900", "--yes", "--json"))
+    said = json.loads(
+        run("discard_events", "--canary", "1", "--rate", "1000000", "--yes", "--json")
+    )
     number = str(said.pop("plan"))
     shown = run("steer_plan", number)
     resumed = json.loads(run("steer_plan", number, "resume", "--by", "grace", "--json"))
