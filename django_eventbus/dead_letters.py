@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 from django.db import transaction
+from django.db.models import Q
 
 from django_eventbus.conf import conf
 from django_eventbus.cuts import time_of_parking
@@ -29,6 +30,13 @@ ERROR_LIMIT = 2_000
 #: How the inbox's word on what was discarded begins: by it, a restore finds its record.
 DISCARDED = "discarded: "
 known(gettext_noop("discarded: %(note)s"))
+#: The same of what was edited: by it, a re-drive of the original finds its record.
+REPLACED = "replaced by "
+known(gettext_noop("replaced by %(id)s"))
+#: Closed by a person, who has sent something else in its place or nothing at all.
+_IS_TAKEN_BACK = Q(state=DeadLetter.State.DISCARDED) | (
+    Q(state__in=(*DeadLetter.AWAITED, DeadLetter.State.REPLACED)) & ~Q(replaced_by="")
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,17 +114,20 @@ def heal_unreached(message: Message, *, queue: str, using: str) -> int:
 
 
 class Discarded(Skip):
-    """A person has closed the dead letter that the message is a re-drive of."""
+    """A person has closed or edited the dead letter that the message is a re-drive of."""
 
 
 def why_discarded(message: Message, *, queue: str, using: str) -> str:
     """Say that a person closed the dead letter that *message* is a re-drive of, or return ""."""
-    letters = DeadLetter.objects.using(using).filter(state=DeadLetter.State.DISCARDED, queue=queue)
+    letters = DeadLetter.objects.using(using).filter(_IS_TAKEN_BACK, queue=queue)
     mine = letters.filter(subscription=message.subscription, message_id=message.identified().id)
     with transaction.atomic(using=using):
         # Locked, for as long as the caller's transaction: it is not restored before that ends.
-        notes = list(mine.select_for_update().values_list("note", flat=True))
-    return "".join(map(discarded, notes[:1]))
+        found = mine.select_for_update().only("state", "note", "replaced_by").first()
+    if found is None:
+        return ""
+    is_discarded = found.state == DeadLetter.State.DISCARDED
+    return discarded(found.note) if is_discarded else f"{REPLACED}{found.replaced_by}"
 
 
 def refuse_discarded(message: Message, *, queue: str, using: str) -> None:

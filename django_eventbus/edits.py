@@ -35,7 +35,7 @@ def edit_and_redrive(
         letters = DeadLetter.objects.using(using).select_for_update()
         letter = letters.redrivable().filter(pk=letter_id).first()
         if letter is None or (round is not None and letter.round != round):
-            raise BadEdit([_("The dead letter is no longer open, or was re-driven meanwhile.")])
+            raise _gone()
         if is_unchanged(letter, edit):
             raise BadEdit([UNCHANGED])
         message = edited_message(letter, edit)
@@ -48,8 +48,13 @@ def edit_and_redrive(
             count=1,
             outcome={"from": letter.message_id, "to": message.id},
         )
-        send_back([Departure(letter=letter, message=message)], by=by, using=using)
+        if not send_back([Departure(letter=letter, message=message)], by=by, using=using):
+            raise _gone()
     return message.id
+
+
+def _gone() -> BadEdit:
+    return BadEdit([_("The dead letter is no longer open, or was re-driven meanwhile.")])
 
 
 def dry_run_patch(

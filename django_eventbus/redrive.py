@@ -9,15 +9,16 @@ from datetime import timedelta
 from functools import partial
 
 from django.db import transaction
-from django.db.models import Exists, F, OuterRef
+from django.db.models import Exists, F, OuterRef, Q
 from django.utils import timezone
 
 from django_eventbus import audit
 from django_eventbus.conf import conf
+from django_eventbus.dead_letters import REPLACED
 from django_eventbus.durations import label
 from django_eventbus.edited_messages import edited_message, patched
 from django_eventbus.exceptions import BadEdit
-from django_eventbus.locked_letters import Moved, still_as_expected, without_waiting
+from django_eventbus.locked_letters import CHANGED, Moved, still_as_expected, without_waiting
 from django_eventbus.messages import (
     REDRIVEN_AT,
     REDRIVEN_BY,
@@ -29,16 +30,17 @@ from django_eventbus.messages import (
     Message,
     storable,
 )
-from django_eventbus.models import DeadLetter, OutboxEvent, Plan
+from django_eventbus.models import DeadLetter, InboxRecord, OutboxEvent, Plan
 from django_eventbus.models.alike import save_alike
 from django_eventbus.outbox import addressed_row
 from django_eventbus.selections import Selection
+from django_eventbus.sentences import english, known
 from django_eventbus.sentences import gettext_noop as _
-from django_eventbus.sentences import known
 from django_eventbus.signals import announce, event_redriven
 from django_eventbus.tracing.creating import redriven
 
 _SILENT = known(_("Nothing was heard of it for %(time)s."))
+_REPLACED = CHANGED % {"state": english(DeadLetter.State.REPLACED.label)}
 _UNSENT = known(_("It did not reach the queue %(queue)s."))
 
 
@@ -61,8 +63,8 @@ def _redrive_one(letter_id: int, by: str, using: str) -> bool:
         letter = letters.redrivable().filter(pk=letter_id).first()
         if letter is None:
             return False
-        send_back([Departure(letter=letter, message=letter.message())], by=by, using=using)
-    return True
+        departure = Departure(letter=letter, message=letter.message())
+        return bool(send_back([departure], by=by, using=using))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +90,10 @@ def redrive_together(expected: Mapping[int, int], *, plan: Plan, using: str) -> 
             departures.append(_departure(letter, plan))
         except BadEdit as error:
             moved.reasons[letter.pk] = str(error)
-    send_back(departures, by=plan.created_by, using=using, tries=plan.tries)
-    moved.done.update((each.letter.pk, each.edited_id) for each in departures)
+    gone = send_back(departures, by=plan.created_by, using=using, tries=plan.tries)
+    moved.done.update((each.letter.pk, each.edited_id) for each in gone)
+    left = {each.letter.pk for each in departures} - moved.done.keys()
+    moved.reasons.update(dict.fromkeys(left, _REPLACED))
     return moved
 
 
@@ -101,10 +105,13 @@ def _departure(letter: DeadLetter, plan: Plan) -> Departure:
 
 def send_back(
     departures: Iterable[Departure], *, by: str, using: str, tries: int | None = None
-) -> None:
-    """Change the dead letters and write their outbox rows. In a transaction only."""
-    listed = list(departures)
-    _take_back_unsent([each.letter for each in listed], using)
+) -> list[Departure]:
+    """
+    Change the dead letters and write their outbox rows. In a transaction only.
+
+    Return those that leave: not one whose edited message is out already.
+    """
+    listed = _without_replaced(list(departures), using)
     now = timezone.now()
     for each in listed:
         each.letter.set_redriving(by, now, replaced_by=each.edited_id)
@@ -123,15 +130,29 @@ def send_back(
         # Only then: the caller may have a transaction of its own, which may roll back.
         announcement = partial(announce, event_redriven, DeadLetter, dead_letter=letter)
         transaction.on_commit(announcement, using=using)
+    return listed
 
 
-def _take_back_unsent(letters: Iterable[DeadLetter], using: str) -> None:
-    """Cancel edited messages that the broker did not take: published again, both would run."""
-    former = [letter.replaced_by for letter in letters if letter.replaced_by]
-    if former:
-        rows = OutboxEvent.objects.using(using).filter(message_id__in=former)
-        unsent = rows.exclude(state=OutboxEvent.State.PUBLISHED)
-        unsent.update(state=OutboxEvent.State.CANCELLED)
+def _without_replaced(departures: list[Departure], using: str) -> list[Departure]:
+    """Cancel former edited messages that are not out; leave the dead letters of the others alone."""
+    former = {each.letter.replaced_by for each in departures} - {""}
+    if not former:
+        return departures
+    rows = OutboxEvent.objects.using(using).filter(message_id__in=former)
+    # Locked: a relay may be publishing one of them at this moment, and then both would run.
+    states = list(rows.select_for_update().values_list("message_id", "state"))
+    published = {key for key, state in states if state == OutboxEvent.State.PUBLISHED}
+    rows.exclude(message_id__in=published).update(state=OutboxEvent.State.CANCELLED)
+    leaving = [each for each in departures if each.letter.replaced_by not in published]
+    _forget_replaced([each.letter.message_id for each in leaving if not each.edited_id], using)
+    return leaving
+
+
+def _forget_replaced(message_ids: list[str], using: str) -> None:
+    """Let the inbox take again what it refused for the sake of an edited message."""
+    records = InboxRecord.objects.using(using).filter(message_id__in=message_ids)
+    refused = records.filter(state=InboxRecord.State.SKIPPED, error__startswith=REPLACED)
+    refused.update(state=InboxRecord.State.PARKED)
 
 
 def _copy(departure: Departure, tries: int | None) -> Message:
@@ -167,13 +188,16 @@ def give_up_waiting(using: str) -> int:
 
 def close_replaced(using: str) -> int:
     """Close the dead letters whose edited messages the broker has confirmed."""
-    edited = DeadLetter.objects.using(using).filter(state=DeadLetter.State.REDRIVING)
     rows = OutboxEvent.objects.using(using).filter(message_id=OuterRef("replaced_by"))
+    is_published = Q(state=OutboxEvent.State.PUBLISHED)
     # Not "is published": such a row may have been pruned before anybody asked.
-    unconfirmed = rows.exclude(state=OutboxEvent.State.PUBLISHED)
+    is_sent = Q(~Exists(rows.exclude(is_published)), state=DeadLetter.State.REDRIVING)
+    # The broker did not take it at first, and a person has published it again.
+    is_sent_late = Q(Exists(rows.filter(is_published)), state=DeadLetter.State.UNKNOWN)
+    edited = DeadLetter.objects.using(using).filter(state__in=DeadLetter.AWAITED)
     return (
         edited.exclude(replaced_by="")
-        .exclude(Exists(unconfirmed))
+        .filter(is_sent | is_sent_late)
         .update(
             state=DeadLetter.State.REPLACED,
             closed_at=timezone.now(),

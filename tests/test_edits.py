@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
+from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 
 from django_eventbus import Event, plans
 from django_eventbus.edited_messages import Edit, own_headers, problems_of
@@ -14,7 +17,7 @@ from django_eventbus.merge_patches import merged
 from django_eventbus.messages import SUBSCRIPTION
 from django_eventbus.models import AuditEntry, DeadLetter, InboxRecord, OutboxEvent, PlannedLetter
 from django_eventbus.plans import Pace, make_plan, progress
-from django_eventbus.redrive import redrive
+from django_eventbus.redrive import give_up_waiting, redrive
 from django_eventbus.relay import Relay
 from django_eventbus.selections import Selection
 from tests.shop.models import Effect
@@ -29,12 +32,21 @@ class OrderWeighed(Event, type="order.weighed", version=1):
     note: str = ""
 
 
+MOST = 1000
+
+
 def weigh(event):
-    if event.grams > 1000:
+    if event.grams > MOST:
         raise ValueError("too heavy")
     Effect.objects.create(
         event_id=event.meta.id, subscription="weigh", note=event.meta.causation_id
     )
+
+
+@pytest.fixture
+def mended(monkeypatch):
+    """Let the handler take whatever comes."""
+    monkeypatch.setattr(sys.modules[__name__], "MOST", 1_000_000)
 
 
 @pytest.fixture
@@ -192,9 +204,7 @@ def test_the_audit_has_both_ids(letter):
 
 def test_what_the_broker_did_not_take_opens_the_original_and_is_never_sent_later(bus, letter):
     edit(letter)
-    OutboxEvent.objects.update(type="order.lost")
-    bus.relayer.close()
-    Relay(ScriptedPublisher(), "default").relay_once()
+    lose_what_is_ready(bus)
     assert again(letter).state == "unknown"
 
     second = edit(letter)
@@ -202,6 +212,92 @@ def test_what_the_broker_did_not_take_opens_the_original_and_is_never_sent_later
     states = dict(OutboxEvent.objects.values_list("message_id", "state"))
     assert states.pop(second) == "ready"
     assert list(states.values()) == ["cancelled"]
+
+
+@pytest.fixture
+def unanswered(bus, letter):
+    """A dead letter whose re-drive lies in the queue, and was given up on."""
+    redrive([letter.pk], by="ada", using="default")
+    bus.relay()
+    DeadLetter.objects.update(redriven_at=timezone.now() - timedelta(days=30))
+    assert give_up_waiting("default") == 1
+    return again(letter)
+
+
+def run(bus):
+    """Return what ran, after everything that was under way has come to an end."""
+    bus.drain()
+    bus.relay()
+    return list(Effect.objects.values_list("event_id", flat=True))
+
+
+def test_a_late_copy_of_what_was_edited_is_not_run(bus, unanswered, mended):
+    new = edit(unanswered)
+
+    assert run(bus) == [new]
+    assert again(unanswered).state == "replaced"
+    record = InboxRecord.objects.get(message_id=unanswered.message_id, subscription="weigh")
+    assert (record.state, record.error) == ("skipped", f"replaced by {new}")
+
+
+def test_a_late_copy_of_what_a_plan_patched_is_not_run(bus, unanswered, mended):
+    pace = Pace(canary=0, rate=1_000_000)
+    values = {"by": "ada", "reason": "typo", "using": "default"}
+    plan = make_plan(Selection(), patch={"grams": 500}, pace=pace, **values)
+    plans.start(plan.pk, by="ada", using="default")
+
+    ran = run(bus)
+
+    assert ran == [PlannedLetter.objects.get().sent_as]
+    assert progress(plan)["healed"] == 1
+
+
+def test_what_the_inbox_refused_for_an_edit_that_was_not_sent_can_be_re_driven(
+    bus, unanswered, mended
+):
+    edit(unanswered)
+    lose_what_is_ready(bus)
+    assert run(bus) == []
+
+    redrive([unanswered.pk], by="bob", using="default")
+
+    assert run(bus) == [unanswered.message_id]
+    assert again(unanswered).state == "healed"
+
+
+def lose_what_is_ready(bus):
+    """Let the broker take nothing that is ready: its queue is not there for a moment."""
+    bus.relayer.close()
+    OutboxEvent.objects.filter(state="ready").update(type="order.lost")
+    other = Relay(ScriptedPublisher(), "default")
+    other.relay_once()
+    other.close()
+    OutboxEvent.objects.filter(type="order.lost").update(type="order.weighed")
+    bus.relayer = Relay(bus.publisher, "default")
+
+
+def test_an_edited_message_that_was_published_again_closes_the_original(bus, letter, mended):
+    new = edit(letter)
+    lose_what_is_ready(bus)
+    assert again(letter).state == "unknown"
+    OutboxEvent.objects.filter(message_id=new).publish_again()
+
+    ran = run(bus)
+    redrive([letter.pk], by="bob", using="default")
+
+    assert ran == run(bus) == [new]
+    assert again(letter).state == "replaced"
+
+
+def test_what_is_out_under_a_new_id_is_not_re_driven_before_anybody_has_closed_it(bus, letter):
+    edit(letter)
+    lose_what_is_ready(bus)
+    OutboxEvent.objects.filter(message_id=again(letter).replaced_by).update(state="published")
+
+    assert redrive([letter.pk], by="bob", using="default") == 0
+    with pytest.raises(BadEdit, match="no longer open"):
+        edit(letter, note="twice")
+    assert again(letter).state == "unknown"
 
 
 def test_a_plan_with_a_patch_heals_and_tells_each_outcome(bus, letter):

@@ -24,7 +24,11 @@ class DeadLetterQuerySet(models.QuerySet["DeadLetter"]):
     def heal(self, subscriptions: Collection[str], message_id: str, states: Collection[str]) -> int:
         """Close the dead letters in *states* of a message that has been handled after all."""
         unhealed = self.filter(
-            subscription__in=subscriptions, message_id=message_id, state__in=states
+            subscription__in=subscriptions,
+            message_id=message_id,
+            state__in=states,
+            # Not one that was edited: what has gone out in its place is to be handled, once.
+            replaced_by="",
         )
         return unhealed.update(state=DeadLetter.State.HEALED, closed_at=timezone.now(), note="")
 
