@@ -7,6 +7,7 @@ from itertools import takewhile
 from django.db import transaction
 
 from django_eventbus.conf import conf
+from django_eventbus.locked_letters import without_waiting
 from django_eventbus.models import DeadLetter
 from django_eventbus.redrive import Departure, send_back
 from django_eventbus.subscriptions import registry
@@ -31,13 +32,20 @@ def release_key(subscription: str, key: str, using: str) -> int:
     # It was never tried, so it has as many tries as any other.
     tries = known.policy.tries if known else conf.redrive_tries
     with transaction.atomic(using=using):
-        waiting = DeadLetter.objects.using(using).waiting_of(subscription, key)
-        first = list(takewhile(_is_held, waiting.select_for_update()[:_AT_A_TIME]))
-        departures = [Departure(letter=letter, message=letter.message()) for letter in first]
+        departures = [
+            Departure(letter=letter, message=letter.message())
+            for letter in _first_held(subscription, key, using)
+        ]
         if departures:
             send_back(departures, by=_BY, using=using, tries=tries)
-    return len(first)
+    return len(departures)
 
 
-def _is_held(letter: DeadLetter) -> bool:
-    return letter.kind == DeadLetter.Kind.HELD and letter.state == DeadLetter.State.OPEN
+def _first_held(subscription: str, key: str, using: str) -> list[DeadLetter]:
+    """Lock and return the held dead letters of a key that nothing waits before."""
+    waiting = DeadLetter.objects.using(using).waiting_of(subscription, key)
+    held = waiting.filter(kind=DeadLetter.Kind.HELD, state=DeadLetter.State.OPEN)
+    locked = {letter.pk: letter for letter in without_waiting(held)[:_AT_A_TIME]}
+    # Asked after the lock: what comes before them may have been opened again meanwhile.
+    order = list(waiting.values_list("pk", flat=True)[:_AT_A_TIME]) if locked else []
+    return [locked[key] for key in takewhile(locked.__contains__, order)]

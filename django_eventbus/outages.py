@@ -50,6 +50,11 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 
+def is_outage(error: BaseException, using: str) -> bool:
+    """Whether *error* is one of the database, and a fresh connection fails too."""
+    return isinstance(error, OperationalError | InterfaceError) and is_away(using)
+
+
 def is_away(using: str) -> bool:
     """Whether a fresh connection fails too: the proof of an outage."""
     probe = connections[using].copy()

@@ -9,20 +9,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db import (
-    DEFAULT_DB_ALIAS,
-    InterfaceError,
-    OperationalError,
-    connections,
-    transaction,
-)
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from django_eventbus import audit
 from django_eventbus.intervals import Interval
+from django_eventbus.messages import storable
 from django_eventbus.models import Plan, PlannedLetter
 from django_eventbus.models.alike import save_alike
+from django_eventbus.outages import is_outage, is_worth_running_again
 from django_eventbus.pacing import Outcomes, allowance, is_failing
 from django_eventbus.plan_actions import ACTIONS
 from django_eventbus.plan_outcomes import known_outcomes
@@ -111,11 +107,11 @@ def _step_alone(plan_id: int, using: str) -> Steps:
     """Take a step; a plan that cannot take it is paused, and keeps nobody else from working."""
     try:
         return _step(plan_id, using)
-    except (OperationalError, InterfaceError):
-        # An outage, or two who met: through no fault of the plan.
-        raise
-    # Else the relay would end, and again when it is started again: nothing would be sent.
     except Exception as error:
+        # An outage, or two who met: through no fault of the plan.
+        if is_worth_running_again(error) or is_outage(error, using):
+            raise
+        # Else the relay would end, and again when it is started again: nothing would be sent.
         logger.error("Plan %d cannot go on.", plan_id, exc_info=True)
         _set_aside(plan_id, error, using)
         return Steps()
@@ -177,7 +173,7 @@ def _settle(plan: Plan, using: str) -> int:
     """Ask the dead letters what has become of their re-drives."""
     now, rows = timezone.now(), []
     for row, state, why in known_outcomes(plan, using):
-        row.state, row.why, row.settled_at = state, why[:255], now
+        row.state, row.why, row.settled_at = state, storable(why, 255), now
         rows.append(row)
     save_alike(rows, ["state", "why", "settled_at"], using)
     return len(rows)
@@ -248,7 +244,8 @@ def _do(plan: Plan, rows: list[PlannedLetter], now: datetime, using: str) -> int
             # Of what was sent the outcome is awaited; the rest is done.
             row.settled_at = None if plan.is_redrive else now
         elif key in moved.reasons:
-            row.state, row.why, row.settled_at = Planned.SKIPPED, moved.reasons[key][:255], now
+            why = storable(moved.reasons[key], 255)
+            row.state, row.why, row.settled_at = Planned.SKIPPED, why, now
     save_alike(rows, ["state", "why", "settled_at", "sent_as", "sent_at"], using)
     return len(moved.done)
 

@@ -11,6 +11,7 @@ from django_eventbus.intervals import Interval
 from django_eventbus.models import DeadLetter, QueuedMessage
 from django_eventbus.outcomes import Handled
 from django_eventbus.redrive import redrive
+from tests.sessions import impatient, locked_by_another
 from tests.test_ordering import Script, Stop, consume
 
 
@@ -112,6 +113,19 @@ def test_what_a_crash_left_held_is_found_by_the_relay(bus, script):
     work(bus)
 
     assert script.payloads == [1, 3, 1, 2, 4]
+
+
+@pytest.mark.postgres
+def test_nobody_waits_for_a_handler_that_is_at_the_first_of_a_key(bus, script):
+    redrive([letter(1).pk], by="ada", using="default")
+
+    with locked_by_another(letter(1)), impatient(2000):
+        assert release_held("default") == 0
+    DeadLetter.objects.filter(pk=letter(1).pk).update(state="healed")
+    with locked_by_another(letter(2)), impatient(2000):
+        assert release_held("default") == 0
+
+    assert release_held("default") == 2
 
 
 def test_an_event_without_a_key_holds_nothing_and_is_not_held(bus, script):

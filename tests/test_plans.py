@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 import time
@@ -11,7 +12,7 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
-from django_eventbus import plans
+from django_eventbus import Event, plans
 from django_eventbus.closing import discard
 from django_eventbus.conf import conf
 from django_eventbus.dry_runs import dry_run
@@ -31,6 +32,7 @@ from django_eventbus.relay import Relay
 from django_eventbus.selections import Selection
 from django_eventbus.workers import Crew, RelayLoop
 from tests.helpers import eventually
+from tests.sessions import impatient, locked_by_another
 from tests.shop.models import Effect
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -240,6 +242,48 @@ def test_a_plan_that_cannot_go_on_is_paused_and_keeps_nobody_from_working(bus, f
     assert counts(whole) == {"healed": 2}
     assert f"Plan {broken.pk} cannot go on." in caplog.text
     assert AuditEntry.objects.filter(verb="plan paused", plan_id=broken.pk).count() == 1
+
+
+@pytest.mark.postgres
+def test_a_plan_whose_step_takes_too_long_is_paused_and_ends_no_relay(bus, fault):
+    park(bus, 1)
+    plan = planned()
+
+    with locked_by_another(plan.planned.get()), impatient(500):
+        bus.relay()
+
+    assert again(plan).state == "paused"
+    assert again(plan).note.startswith("It cannot go on: OperationalError.")
+
+
+class OrderCoded(Event, type="order.coded"):
+    code: str
+    note: str = ""
+
+    def __post_init__(self):
+        if self.code != "ok":
+            raise ValueError(f"there is no code {self.code}")
+
+
+def test_what_a_payload_says_of_itself_stops_no_plan(bus):
+    @bus.subscribe(OrderCoded, name="coded", retry=[])
+    def coded(event):
+        if not event.note:
+            raise ValueError("no note")
+
+    for code in ("\x00", "ok"):
+        bus.put(type="order.coded", body=json.dumps({"code": code}).encode())
+    bus.drain()
+    made = make_plan(
+        ALL, by="ada", reason="", using="default", pace=Pace(**AT_ONCE), patch={"note": "n"}
+    )
+    plans.start(made.pk, by="ada", using="default")
+
+    bus.drain()
+    bus.relay()
+
+    assert counts(made) == {"skipped": 1, "healed": 1}
+    assert "there is no code" in PlannedLetter.objects.get(state="skipped").why
 
 
 @pytest.mark.parametrize(
