@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from django_eventbus.messages import DEEPEST
@@ -17,15 +17,15 @@ def redacted(value: Any, root: str, rules: Iterable[str]) -> Any:
 
     A rule is a key, wherever it stands, or a path from the root, such as "payload.card.number".
     """
-    return _hidden(value, (root,), frozenset(_steps(rule) for rule in rules))
+    return _hidden(value, (root,), _forms(rules))
 
 
 def is_hidden(path: Iterable[str], root: str, rules: Iterable[str]) -> bool:
     """Whether *rules* hide what is at *path*, or something that it is in."""
-    value: Any = None
-    for step in reversed(tuple(path)):
-        value = {step: value}
-    return bool(redacted(value, root, rules) != value)
+    steps = (root, *path)
+    forms = _forms(rules)
+    is_too_deep = bool(forms) and len(steps) > DEEPEST
+    return is_too_deep or any(_leads_into(form, steps) for form in forms)
 
 
 def _hidden(value: Any, path: Rule, rules: frozenset[Rule]) -> Any:
@@ -40,21 +40,49 @@ def _hidden(value: Any, path: Rule, rules: frozenset[Rule]) -> Any:
 
 
 def _each(value: Any, path: Rule, rules: frozenset[Rule]) -> Any:
-    return HIDDEN if any(_names(rule, path) for rule in rules) else _hidden(value, path, rules)
-
-
-def _names(rule: Rule, path: Rule) -> bool:
-    if len(rule) == 1:
-        return rule[0] == path[-1]
-    # An envelope has the payload inside the body, and so does a structured CloudEvent.
-    is_wrapped = len(path) > 2 and path[0] == "payload" and path[1] in ("payload", "data")
-    return _leads_to(rule, path) or (is_wrapped and _leads_to(rule, ("payload", *path[2:])))
+    return HIDDEN if any(_leads_to(rule, path) for rule in rules) else _hidden(value, path, rules)
 
 
 def _leads_to(rule: Rule, path: Rule) -> bool:
-    return len(rule) == len(path) and all(
-        wanted in ("*", step) for wanted, step in zip(rule, path, strict=True)
-    )
+    if len(rule) == 1:
+        return rule[0] == path[-1]
+    return len(rule) == len(path) and all(map(_is_taken, rule, path))
+
+
+def _leads_into(rule: Rule, path: Rule) -> bool:
+    """Whether *rule* leads to a place on *path*, whichever of its numbers are places in lists."""
+    if len(rule) == 1:
+        return rule[0] in map(_step, path[1:])
+    reached = {0}
+    for step in path:
+        onward = {at + 1 for at in reached if _is_taken(rule[at], _step(step))}
+        reached = onward | reached if _is_number(step) else onward
+        if len(rule) in reached:
+            return True
+    return False
+
+
+def _is_taken(wanted: str, step: str) -> bool:
+    return wanted in ("*", step)
+
+
+def _is_number(step: str) -> bool:
+    try:
+        int(step)
+    except ValueError:
+        return False
+    return True
+
+
+def _forms(rules: Iterable[str]) -> frozenset[Rule]:
+    return frozenset(form for rule in rules for form in _forms_of(_steps(rule)))
+
+
+def _forms_of(rule: Rule) -> Iterator[Rule]:
+    yield rule
+    # An envelope has the payload inside the body, and so does a structured CloudEvent.
+    if len(rule) > 1 and _is_taken(rule[0], "payload"):
+        yield from (("payload", name, *rule[1:]) for name in ("payload", "data"))
 
 
 def _steps(rule: str) -> Rule:

@@ -13,7 +13,7 @@ from django_eventbus.edited_messages import Edit
 from django_eventbus.edits import edit_and_redrive
 from django_eventbus.models import DeadLetter, OutboxEvent, Plan
 from django_eventbus.plan_steps import step_plans
-from django_eventbus.redaction import HIDDEN, redacted
+from django_eventbus.redaction import HIDDEN, is_hidden, redacted
 from django_eventbus.redrive import close_replaced, redrive
 from django_eventbus.selections import Selection
 from tests.test_admin import Handler, page_of, subscribed, text
@@ -68,6 +68,45 @@ def test_a_path_leads_into_the_payload_of_an_envelope_too():
         body = {"meta": {}, name: {"card": {"number": "4111"}}}
 
         assert "4111" not in str(redacted(body, "payload", ["payload.card.number"]))
+
+
+@pytest.mark.parametrize(
+    ("rule", "path"),
+    [
+        ("payload.cards.number", "cards.number"),
+        ("payload.cards.number", "cards.0.number"),
+        ("payload.cards.number", "cards.-1.number"),
+        ("payload.cards.number", "0.cards.0.1.number.raw"),
+        ("payload.cards.number", "data.cards.0.number"),
+        ("payload.cards.number", "0.data.cards.0.number"),
+        ("payload.years.2024.cards.number", "years.2024.cards.0.number"),
+        ("payload.*.number", "cards.0.number"),
+        ("payload.*.*.number", "cards.0.number"),
+        ("payload.cards.*.number", "cards.0.visa.number"),
+        ("*.number", "0.number"),
+        ("number", "cards.0.number"),
+        ("Card-Number", "cards.0.card_number"),
+        ("2024", "years.2024.total"),
+    ],
+)
+def test_a_place_in_a_list_is_no_way_around_a_rule(rule, path):
+    assert is_hidden(path.split("."), "payload", [rule])
+
+
+@pytest.mark.parametrize(
+    ("rule", "path"),
+    [
+        ("payload.cards.number", "cards.holder"),
+        ("payload.cards.number", "number"),
+        ("payload.cards.number", "cards.x.number"),
+        ("payload.cards.number", "cards"),
+        ("headers.number", "number"),
+        ("payload.*.number", "number"),
+        ("0", "cards.number"),
+    ],
+)
+def test_a_path_that_no_rule_names_is_not_hidden(rule, path):
+    assert not is_hidden(path.split("."), "payload", [rule])
 
 
 def test_what_is_nested_too_deeply_to_check_is_hidden():

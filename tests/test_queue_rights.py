@@ -60,6 +60,10 @@ def client(letters, settings) -> Client:
     return user_with(*RIGHTS)
 
 
+def all_but_secrets_of_payments(user, verb, queue) -> bool:
+    return verb != "see_sensitive" or queue.endswith("shipping")
+
+
 def group_of(letter: DeadLetter) -> str:
     return f"{GROUPS}groups/{letter.fingerprint}/"
 
@@ -192,3 +196,51 @@ def test_without_permission_nothing_asks_which_queues_there_are(admin_client, le
             assert admin_client.get(path).status_code == 200
         asked = r'DISTINCT "eventbus_\w+"."queue|FROM "eventbus_queue"'
         assert not [each["sql"] for each in queries if re.search(asked, each["sql"])]
+
+
+# What REDACT hides, on one queue and not on another.
+
+SEER = (*RIGHTS, "edit_deadletter", "see_sensitive_deadletter")
+
+
+@pytest.fixture
+def half_seer(letters, settings) -> Client:
+    """Somebody who has every right, but for what is hidden on one queue."""
+    redact = ["order_id"]
+    settings.EVENTBUS = {
+        **settings.EVENTBUS, "PERMISSION": all_but_secrets_of_payments, "REDACT": redact,
+    }  # fmt: skip
+    return user_with(*SEER)
+
+
+def test_what_is_hidden_on_its_queue_is_not_edited(half_seer, letters):
+    seen, hidden = (f"{GROUPS}{letters[name].pk}/edit/" for name in ("ship", "pay"))
+
+    refused = half_seer.get(hidden)
+
+    assert refused.status_code == 403
+    assert "You may not do this on the queue" in refused.content.decode()
+    assert half_seer.get(seen).status_code == 200
+
+
+@pytest.mark.parametrize("where", ["", "&queue={secret}", "&queue={secret}&queue={shipping}"])
+def test_what_is_hidden_on_a_queue_that_is_meant_cannot_be_guessed(half_seer, where):
+    names = {name: conf.queue(name) for name in ("secret", "shipping")}
+    query = "payload.order_id=42&state=open" + where.format(**names)
+
+    for path in (f"{GROUPS}list/", GROUPS):
+        assert "payload.order_id is hidden from you." in text(half_seer.get(f"{path}?{query}"))
+    for path in ("dry-run/", "export/", "discard/"):
+        answer = half_seer.get(f"{GROUPS}{path}?{query}&format=csv")
+        assert answer.status_code == 400
+
+
+def test_what_is_hidden_on_another_queue_can_be_filtered_by(half_seer, letters, settings):
+    query = f"payload.order_id=42&state=open&queue={conf.queue('shipping')}"
+
+    shown = half_seer.get(f"{GROUPS}list/?{query}")
+
+    assert [line.letter.pk for line in shown.context["lines"]] == [letters["ship"].pk]
+    settings.EVENTBUS = {**settings.EVENTBUS, "PERMISSION": only_shipping}
+    everywhere = half_seer.get(f"{GROUPS}list/?payload.order_id=42&state=open")
+    assert [line.letter.pk for line in everywhere.context["lines"]] == [letters["ship"].pk]

@@ -454,6 +454,19 @@ def test_a_secret_cannot_be_guessed_by_filtering(letters, settings):
         assert client.get(f"{DRY_RUN}?{name}").status_code == 400
 
 
+def test_a_secret_in_a_list_cannot_be_guessed_by_its_place(bus, charge, settings):
+    settings.EVENTBUS = {**settings.EVENTBUS, "REDACT": ["payload.cards.number"]}
+    publish("order.placed", {"cards": [{"number": "4111", "holder": "Ada"}]})
+    bus.drain()
+    client = user_with("view_deadletter")
+
+    refused = client.get(f"{LIST}?payload.cards.0.number=4111&state=open")
+    found = client.get(f"{LIST}?payload.cards.0.holder=Ada&state=open")
+
+    assert "payload.cards.0.number is hidden from you." in text(refused)
+    assert ids_on(found) == [bus.letter.pk]
+
+
 def only_shipping(user, verb, queue) -> bool:
     return queue.endswith("shipping")
 

@@ -42,7 +42,7 @@ def list_view(screen: ModelAdmin[Any], request: HttpRequest) -> HttpResponse:
         "lines": [],
     }
     try:
-        selection = selection_in(request.GET, request.user)
+        selection = selection_in(request.GET)
         context |= _found(screen, request, seen_by(request.user, selection, using), using)
     except BadSelection as error:
         context["problem"] = str(error)

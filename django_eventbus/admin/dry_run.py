@@ -158,7 +158,7 @@ def asked_selection(request: HttpRequest, using: str) -> Selection:
             "Say which dead letters are meant, such as state=open; state=all means all of them."
         )
         raise BadSelection(words)
-    return seen_by(request.user, selection_in(data, request.user), using)
+    return seen_by(request.user, selection_in(data), using)
 
 
 def refusal_of(user: Any, forecast: Forecast, *, is_edit: bool) -> str:

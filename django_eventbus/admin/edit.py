@@ -100,7 +100,8 @@ def edit_refusal(user: Any, letter: DeadLetter) -> str:
     rules, payload = hidden_from(user, letter.queue), payload_or_none(letter)
     shown = redacted(payload, "payload", rules), redacted(letter.headers, "headers", rules)
     # What is hidden would be overwritten by the word that hides it.
-    return why_not(user, "see_sensitive") if shown != (payload, letter.headers) else ""
+    is_whole = shown == (payload, letter.headers)
+    return "" if is_whole else why_not(user, "see_sensitive", letter.queue)
 
 
 def diff_of(letter: DeadLetter, edit: Edit) -> list[DiffLine]:

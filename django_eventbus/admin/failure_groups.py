@@ -100,7 +100,7 @@ def groups_view(screen: ModelAdmin[Any], request: HttpRequest) -> HttpResponse:
     using = screen.get_queryset(request).db
     context: dict[str, Any] = {"cards": []}
     try:
-        asked = selection_in(request.GET, request.user)
+        asked = selection_in(request.GET)
         seen = seen_by(request.user, asked, using)
         context |= _found(screen, (asked, seen), _page_number(request), using)
     except BadSelection as error:
@@ -194,7 +194,7 @@ def group_view(screen: ModelAdmin[Any], request: HttpRequest, fingerprint: str) 
 def _one(
     screen: ModelAdmin[Any], request: HttpRequest, row: FailureGroup, using: str
 ) -> dict[str, Any]:
-    mine = selection_in(request.GET, request.user).with_terms(group=row.pk)
+    mine = selection_in(request.GET).with_terms(group=row.pk)
     selection = seen_by(request.user, mine, using)
     group = group_of(row, selection, using=using, span=SPAN)
     return {

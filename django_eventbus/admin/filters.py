@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl
@@ -142,19 +142,18 @@ def canonical(data: QueryDict, *kept: str) -> str:
     return urlencode(pairs)
 
 
-def selection_in(data: QueryDict, user: Any) -> Selection:
-    """Return the selection that *data* names, or raise BadSelection."""
+def selection_in(data: QueryDict) -> Selection:
+    """Return the selection that *data* names, or raise BadSelection; seen_by() checks it."""
     pairs = filters_in(data)
     if ("state", ALL) in pairs:
         pairs = [pair for pair in pairs if pair[0] != "state"]
-    selection = Selection.of(pairs)
-    _refuse_hidden(selection, user)
-    return selection
+    return Selection.of(pairs)
 
 
-def _refuse_hidden(selection: Selection, user: Any) -> None:
+def _refuse_hidden(selection: Selection, user: Any, queues: Iterable[str]) -> None:
     # Or whoever may not see a secret could guess it, one filter at a time.
-    roots, rules = dict(_PARTS), hidden_from(user)
+    roots = dict(_PARTS)
+    rules = {rule for queue in ("", *queues) for rule in hidden_from(user, queue)}
     for term in selection.terms:
         if term.path and is_hidden(term.path, roots[term.name], rules):
             raise BadSelection(_("%(name)s is hidden from you.") % {"name": term.written_name})
@@ -178,16 +177,18 @@ def _by_failure(term: Term, using: str) -> Term:
 
 
 def seen_by(user: Any, selection: Selection, using: str) -> Selection:
-    """Return what of *selection* *user* may see; raise BadSelection if they may see none of it."""
+    """Return what of *selection* *user* may see; raise BadSelection if they may not ask for it."""
     if not conf.permission:
+        _refuse_hidden(selection, user, ())
         return selection
     asked = [term.text for term in selection.terms if term.name == "queue"]
     queues = asked or _queues(using)
     allowed = [each for each in queues if may(user, "view", each)]
+    if not allowed and queues:
+        raise BadSelection(_not_for_them(asked))
+    _refuse_hidden(selection, user, allowed)
     if allowed == queues:
         return selection
-    if not allowed:
-        raise BadSelection(_not_for_them(asked))
     others = tuple(term for term in selection.terms if term.name != "queue")
     return Selection((*others, *Selection.of([("queue", each) for each in allowed]).terms))
 
