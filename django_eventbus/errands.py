@@ -71,7 +71,7 @@ class ErrandRunner:
         with transaction.atomic(using=DEFAULT_DB_ALIAS):
             errand.done(result)
             if errand.kind == Errand.Kind.REDRIVE:
-                _audit_of(errand).redrove(result["moved"], len(result["left"]))
+                _audit_of(errand).redrove(result["moved"], result["stayed"])
 
     def _do(self, errand: Errand) -> dict[str, Any]:
         dlq = find_dead_letter_queue(self.transport, errand.queue)
@@ -84,6 +84,7 @@ class ErrandRunner:
         return {
             "moved": len(moved.moved),
             "first": moved.moved[:_FIRST],
+            "stayed": len(moved.left),
             "left": dict(list(moved.left.items())[:_NAMED]),
         }
 

@@ -57,10 +57,22 @@ def test_a_redrive_moves_no_more_than_its_limit_and_says_what_came_of_it(shop):
 
     run_errands(shop)
 
-    assert Errand.objects.get().result == {"moved": 2, "first": ids[:2], "left": {}}
+    came = {"moved": 2, "first": ids[:2], "stayed": 0, "left": {}}
+    assert Errand.objects.get().result == came
     assert eventually(lambda: shop.amqp.count(shop.dlq) == 1)
     entry = AuditEntry.objects.order_by("-id").first()
     assert (entry.verb, entry.by, entry.count) == ("redrove DLQ", "ada", 2)
+
+
+def test_the_audit_counts_all_that_stayed_also_what_is_not_named(shop):
+    for _ in range(51):
+        shop.put(to=shop.dlq, headers={"x-original-queue": "somebody.else"})
+    ask("redrive", shop.queue, limit=100, by="ada", reason="mended")
+
+    run_errands(shop)
+
+    assert len(Errand.objects.get().result["left"]) == 50
+    assert AuditEntry.objects.latest("pk").outcome == {"moved": 0, "left": 51}
 
 
 def test_a_running_worker_does_errands_and_measures_its_queues(shop, manage):
