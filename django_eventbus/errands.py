@@ -14,7 +14,8 @@ from django_eventbus.conf import conf
 from django_eventbus.dlq_audit import DlqAudit
 from django_eventbus.exceptions import EventBusError
 from django_eventbus.messages import storable
-from django_eventbus.models import Errand, Worker
+from django_eventbus.models import Errand, Queue, Worker
+from django_eventbus.subscriptions import registry
 from django_eventbus.transports.contract import Transport
 
 #: Seconds between two looks for errands.
@@ -41,6 +42,20 @@ def ask(kind: str, queue: str, *, limit: int, by: str, reason: str = "") -> Erra
         errand.save(using=DEFAULT_DB_ALIAS, force_insert=True)
         _audit_of(errand).asked(kind, errand.limit)
     return errand
+
+
+def owners_of_dlq(queue: str) -> list[str]:
+    """Return *queue*, and the others whose dead messages lie in the same DLQ."""
+    dlq = _dlq_of(queue)
+    named = {each for each in registry.queues() if _dlq_of(each) == dlq}
+    rows = Queue.objects.using(DEFAULT_DB_ALIAS)
+    # Also those of other services, and of before: their messages are seen there too.
+    own = rows.filter(name=queue).exclude(dlq="").values("dlq")
+    return sorted({queue, *named, *rows.filter(dlq__in=own).values_list("name", flat=True)})
+
+
+def _dlq_of(queue: str) -> str:
+    return conf.queue_part("dead_letter_queue", queue)
 
 
 class ErrandRunner:
@@ -91,5 +106,8 @@ class ErrandRunner:
 
 def _audit_of(errand: Errand) -> DlqAudit:
     return DlqAudit(
-        queues=[errand.queue], by=errand.asked_by, why=errand.reason, using=DEFAULT_DB_ALIAS
+        queues=owners_of_dlq(errand.queue),
+        by=errand.asked_by,
+        why=errand.reason,
+        using=DEFAULT_DB_ALIAS,
     )

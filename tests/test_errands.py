@@ -276,3 +276,72 @@ def test_what_lies_in_a_dlq_stays_text(admin_client, queue, worker):
     assert SCRIPT not in found
     assert "2 were re-driven." in found
     assert "3m" in found
+
+
+# A DLQ that several queues share.
+
+
+@pytest.fixture
+def sharing(queue, settings) -> Queue:
+    """A second queue, whose dead messages lie in the DLQ of the first."""
+    names = {"dead_letter_queue": "{namespace}.dlq.{service}"}
+    settings.EVENTBUS = {**settings.EVENTBUS, "NAMES": names, "PERMISSION": all_but_secret}
+    subscribe("order.*", queue="secret", name="pay")(print)
+    Queue.objects.update(dlq="shared.dlq")
+    return Queue.objects.create(name=conf.queue("secret"), dlq="shared.dlq")
+
+
+def all_but_secret(user, verb, queue) -> bool:
+    return "secret" not in queue
+
+
+@pytest.mark.parametrize("verb", ["peek", "redrive"])
+def test_a_shared_dlq_takes_the_right_on_every_queue_that_it_is_of(sharing, queue, worker, verb):
+    client = user_with(*ALL)
+
+    found = page(client, queue)
+
+    assert f"You may not do this on the queue {sharing.name}." in found
+    assert client.post(url(queue, verb), {"limit": 1}).status_code == 403
+    assert not Errand.objects.exists()
+
+
+@pytest.mark.parametrize("known", ["measured", "subscribed"])
+def test_a_dlq_is_shared_as_measured_and_as_named(sharing, queue, worker, settings, known):
+    if known == "measured":
+        settings.EVENTBUS = {**settings.EVENTBUS, "NAMES": {}}
+        Queue.objects.filter(name=sharing.name).update(name="secret.of.others")
+    else:
+        sharing.delete()
+
+    assert user_with(*ALL).post(url(queue, "peek"), {"limit": 1}).status_code == 403
+
+
+def test_what_was_seen_in_a_shared_dlq_is_shown_to_who_may_see_all_its_queues(
+    sharing, queue, worker, settings
+):
+    facts = {"id": "id-of-a-secret", "age_seconds": 1, "bytes": 2}
+    Errand.objects.create(
+        kind="peek", state="done", queue=queue.name, limit=1, asked_by="ada",
+        result={"messages": [facts]},
+    )  # fmt: skip
+    client = user_with(*ALL)
+
+    unseen = page(client, queue)
+    settings.EVENTBUS = {**settings.EVENTBUS, "PERMISSION": None}
+
+    assert "id-of-a-secret" not in unseen
+    assert "id-of-a-secret" in page(client, queue)
+
+
+def test_the_audit_names_every_queue_that_shares_the_dlq(
+    admin_client, sharing, queue, worker, settings
+):
+    settings.EVENTBUS = {**settings.EVENTBUS, "PERMISSION": None}
+
+    admin_client.post(url(queue, "redrive"), {"limit": 5, "reason": "mended"})
+    ErrandRunner(transports.connect("database://"), worker, threading.Event()).look()
+
+    both = f"queue={queue.name}&queue={sharing.name}"
+    audited = AuditEntry.objects.order_by("pk").values_list("verb", "filter")
+    assert list(audited) == [("redrive DLQ", both), ("redrove DLQ", both)]

@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy
 
 from django_eventbus import permissions
 from django_eventbus.conf import conf
-from django_eventbus.errands import MOST
+from django_eventbus.errands import MOST, owners_of_dlq
 from django_eventbus.figures import WorkerFigures
 from django_eventbus.models import Errand, Queue
 
@@ -56,7 +56,7 @@ FORMS: dict[str, type[ErrandForm]] = {
 def why_not(kind: str, request: HttpRequest, queue: Queue, live: Sequence[WorkerFigures]) -> str:
     """Say why it cannot be asked for now; "" if it can."""
     verb: permissions.Verb = "view" if kind == Errand.Kind.PEEK else "redrive"
-    if reason := permissions.why_not(request.user, verb, queue.name):
+    if reason := permissions.why_not_everywhere(request.user, verb, owners_of_dlq(queue.name)):
         return reason
     if not queue.dlq:
         return _("There is no DLQ here: dead letters are in the database.")

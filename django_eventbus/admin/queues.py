@@ -26,7 +26,7 @@ from django_eventbus.admin.errand_forms import FORMS, ErrandForm, why_not
 from django_eventbus.admin.pages import page
 from django_eventbus.admin.read_only import PlainReadOnlyAdmin, ago
 from django_eventbus.durations import label, seconds
-from django_eventbus.errands import ask
+from django_eventbus.errands import ask, owners_of_dlq
 from django_eventbus.matching import capped_count, letters_of
 from django_eventbus.models import DeadLetter, Errand, Queue
 from django_eventbus.needs import number
@@ -152,8 +152,7 @@ class QueueAdmin(PlainReadOnlyAdmin):
         self, request: HttpRequest, queue: Queue, forms: dict[str, ErrandForm]
     ) -> dict[str, Any]:
         name, status = queue.name, look()
-        errands = Errand.objects.using(DEFAULT_DB_ALIAS).filter(queue=name).order_by("-id")
-        found = list(errands[:_ERRANDS])
+        found = errands_of(request, name)
         return {
             "title": name,
             "queue": queue,
@@ -188,6 +187,14 @@ class QueueAdmin(PlainReadOnlyAdmin):
     def _url(self, name: str, verb: str = "change") -> str:
         view, site = f"admin:eventbus_queue_{verb}", self.admin_site.name
         return reverse(view, args=[quote(name)], current_app=site)
+
+
+def errands_of(request: HttpRequest, name: str) -> list[Errand]:
+    """Return the latest errands on a queue; they tell of every queue that its DLQ is of."""
+    if not sees(request.user, owners_of_dlq(name)):
+        return []
+    errands = Errand.objects.using(DEFAULT_DB_ALIAS).filter(queue=name)
+    return list(errands.order_by("-id")[:_ERRANDS])
 
 
 def dead_letters_of(request: HttpRequest, name: str) -> str:
