@@ -16,6 +16,7 @@ from django_eventbus.plan_actions import ACTIONS
 from django_eventbus.plan_steps import steps
 from django_eventbus.plans import Pace, make_closing_plan, progress
 from django_eventbus.selections import Selection
+from django_eventbus.time_bounds import require_within_calendar
 
 #: Dead letters in one step.
 _BATCH = 500
@@ -52,7 +53,13 @@ def restore_selected(selection: Selection, *, by: str, reason: str, using: str) 
 def ignore_selected(
     selection: Selection, until: datetime | None, *, by: str, reason: str, using: str
 ) -> int:
-    """Put what waits of *selection* out of sight until then; None: show it again."""
+    """
+    Put what waits of *selection* out of sight until then; None: show it again.
+
+    Raise ValueError if *until* is at an end of the calendar.
+    """
+    if until:
+        require_within_calendar(until)
     chosen = freeze(selection, using)
     letters = letters_of(chosen, using).filter(state__in=DeadLetter.WAITING)
     facts = {"until": until.isoformat() if until else ""}

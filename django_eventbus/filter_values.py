@@ -16,6 +16,7 @@ from django.utils.translation import gettext
 
 from django_eventbus.durations import seconds
 from django_eventbus.messages import DEEPEST, is_storable
+from django_eventbus.time_bounds import is_too_far
 
 _MOST_IDS = 10_000
 #: A step of a path in the payload: a name, or, if it has dots, a name in quotes.
@@ -136,8 +137,7 @@ def time_or_age(text: str, now: datetime) -> datetime:
 def absolute(text: str) -> datetime:
     """Read a time, of the current time zone unless it says of which, and return it as UTC."""
     time = _iso(text.strip())
-    # What lies at the end of the calendar cannot be told in another time zone.
-    if not 1 < time.year < 9999:
+    if is_too_far(time):
         raise ValueError(gettext("this time is too far away"))
     return (time if time.tzinfo else timezone.make_aware(time)).astimezone(UTC)
 

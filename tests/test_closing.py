@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.core.management import call_command
@@ -313,6 +313,18 @@ def test_what_is_ignored_is_out_of_sight_until_then(bus, fault):
     assert first not in letters_of(Selection.from_words(["ignored=no"]), "default")
     DeadLetter.objects.update(ignored_until=timezone.now() - timedelta(seconds=1))
     assert letters_of(Selection.from_words(["ignored=no"]), "default").count() == 2
+
+
+@pytest.mark.parametrize("year", [1, 9999])
+def test_nothing_is_ignored_until_the_end_of_the_calendar(bus, fault, year):
+    park(bus, 1)
+    until = datetime(year, 12, 31, tzinfo=UTC)
+
+    with pytest.raises(ValueError, match="the latest time is 9998-12-31 23:59"):
+        ignore_selected(ALL, until, reason="for ever", **WHO)
+
+    assert bus.letter.ignored_until is None
+    assert not AuditEntry.objects.exists()
 
 
 def test_what_is_ignored_still_counts_in_its_group_and_moves_with_it(bus, fault):

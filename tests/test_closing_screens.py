@@ -241,6 +241,25 @@ def test_what_is_ignored_is_not_in_the_list_until_it_is_asked_for(admin_client, 
     assert admin_client.get(LIST, follow=True).context["count"] == 3
 
 
+@pytest.mark.parametrize("until", ["9999-12-31T23:59", "9999-01-01T00:00"])
+def test_the_latest_time_to_ignore_until_can_be_told_in_every_time_zone(
+    admin_client, letter, settings, until
+):
+    settings.TIME_ZONE = "America/New_York"
+    asked = admin_client.get(f"{GROUPS}ignore/?id={letter.pk}")
+    group = f"{GROUPS}groups/{letter.fingerprint}/"
+
+    refused = confirm(admin_client, asked, until=until)
+    refused_group = admin_client.post(group, {"verb": "ignore", "until": until})
+
+    assert "The latest time is 9998-12-31 23:59." in text(refused)
+    assert "The latest time is 9998-12-31 23:59." in text(refused_group)
+    confirm(admin_client, asked, until="9998-12-31T23:59")
+    admin_client.post(group, {"verb": "ignore", "until": "9998-12-31T23:59"})
+    for path in (GROUPS, f"{LIST}?ignored=yes&state=open", page_of(letter), group):
+        assert admin_client.get(path).status_code == 200
+
+
 def test_closing_takes_the_right_and_a_post(admin_client, letter):
     client = user_with("view_deadletter", "redrive_deadletter")
 

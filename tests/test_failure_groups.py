@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.utils import timezone
@@ -231,6 +231,18 @@ def test_an_ignored_group_is_new_again_when_its_time_is_over(bus):
     assert group.status_at(now + 2 * DAY) == "new"
     with pytest.raises(ValueError, match="ignore needs a time"):
         decide(fingerprint, "ignore", by="ada", using="default")
+
+
+@pytest.mark.parametrize("year", [1, 9999])
+def test_no_group_is_ignored_until_the_end_of_the_calendar(bus, year):
+    failing(bus)
+    put(bus, 1)
+    until = datetime(year, 12, 31, tzinfo=UTC)
+
+    with pytest.raises(ValueError, match="the latest time is 9998-12-31 23:59"):
+        decide(page()[0].row.pk, "ignore", by="ada", using="default", until=until)
+
+    assert page()[0].status == "new"
 
 
 def long_ago(letter, **age):

@@ -109,6 +109,7 @@ def answers() -> list[tuple[str, dict[str, str]]]:
     return [
         ("deadletter/discard/", selection),
         ("deadletter/ignore/", {**selection, "until": "2001-01-31T12:00"}),
+        ("deadletter/ignore/", {**selection, "until": "9999-12-31T12:00"}),
         ("deadletter/dry-run/", {**selection, "canary": "-1", "rate": "0", "tries": "1000"}),
         ("deadletter/dry-run/", {**selection, "patch": "NaN"}),
         (f"deadletter/{letter.pk}/edit/", {"payload": "NaN", "headers": "[]"}),

@@ -13,7 +13,6 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.functional import Promise
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
@@ -23,6 +22,7 @@ from django_eventbus.admin.dry_run import asked_selection, database_of, named_st
 from django_eventbus.admin.filters import in_words
 from django_eventbus.admin.pages import page, require_view
 from django_eventbus.admin.plans import name_of
+from django_eventbus.admin.until import problem_with_until
 from django_eventbus.admin.ways_back import query_of_list, way_back
 from django_eventbus.closing import (
     begin_to_carry_out,
@@ -82,8 +82,8 @@ class IgnoreForm(forms.Form):
 
     def clean_until(self) -> datetime | None:
         until: datetime | None = self.cleaned_data["until"]
-        if until and until <= timezone.now():
-            raise forms.ValidationError(_("This time has passed."))
+        if until and (problem := problem_with_until(until)):
+            raise forms.ValidationError(problem)
         return until
 
 

@@ -22,6 +22,7 @@ from django_eventbus.admin.outcomes import lines_of
 from django_eventbus.admin.pages import page, require_view, url_of
 from django_eventbus.admin.read_only import ago
 from django_eventbus.admin.trends import Bar, bars_of
+from django_eventbus.admin.until import problem_with_until
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import BadSelection
 from django_eventbus.failure_groups import (
@@ -90,8 +91,8 @@ class DecisionForm(forms.Form):
     def _check_until(self, until: datetime | None) -> None:
         if until is None:
             self.add_error("until", _("Say until when it is to be ignored."))
-        elif until <= timezone.now():
-            self.add_error("until", _("This time has passed."))
+        elif problem := problem_with_until(until):
+            self.add_error("until", problem)
 
 
 def groups_view(screen: ModelAdmin[Any], request: HttpRequest) -> HttpResponse:

@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_eventbus.messages import storable
 from django_eventbus.models.dead_letter import DeadLetter
+from django_eventbus.time_bounds import require_within_calendar
 
 
 class FailureGroup(models.Model):
@@ -64,6 +65,7 @@ class FailureGroup(models.Model):
         self._decide(self.Status.ACKNOWLEDGED, by, note)
 
     def ignore(self, until: datetime, by: str, note: str) -> None:
+        require_within_calendar(until)
         self._decide(self.Status.IGNORED, by, note, until=until)
 
     def resolve(self, by: str, note: str) -> None:
