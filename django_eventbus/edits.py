@@ -11,7 +11,7 @@ from django_eventbus import audit
 from django_eventbus.dry_runs import Forecast, dry_run
 from django_eventbus.edited_messages import Edit, edited_message, is_unchanged
 from django_eventbus.exceptions import BadEdit
-from django_eventbus.merge_patches import merged
+from django_eventbus.merge_patches import merged, require_storable
 from django_eventbus.models import DeadLetter
 from django_eventbus.redrive import Departure, send_back
 from django_eventbus.selections import Selection
@@ -36,9 +36,9 @@ def edit_and_redrive(
         letter = letters.redrivable().filter(pk=letter_id).first()
         if letter is None or (round is not None and letter.round != round):
             raise _gone()
+        message = edited_message(letter, edit)
         if is_unchanged(letter, edit):
             raise BadEdit([UNCHANGED])
-        message = edited_message(letter, edit)
         audit.record(
             "edit and re-drive",
             by=by,
@@ -60,7 +60,8 @@ def _gone() -> BadEdit:
 def dry_run_patch(
     selection: Selection, patch: Any, *, using: str, limit: int | None = None
 ) -> Forecast:
-    """Say what a re-drive of *selection* with a JSON merge *patch* would do."""
+    """Say what a re-drive with a JSON merge *patch* would do; raise BadPlan if no plan can keep it."""
+    require_storable(patch)
     return dry_run(
         selection, using=using, change=lambda payload: merged(payload, patch), limit=limit
     )

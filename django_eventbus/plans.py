@@ -17,6 +17,7 @@ from django_eventbus import audit, setting_values
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import BadPlan, NothingToDo
 from django_eventbus.matching import freeze, letters_of
+from django_eventbus.merge_patches import require_storable
 from django_eventbus.messages import storable
 from django_eventbus.models import Plan, PlannedLetter
 from django_eventbus.models.dead_letter import DeadLetterQuerySet
@@ -78,8 +79,10 @@ def make_plan(
     """
     Write a plan that re-drives what *selection* means now; nothing moves yet.
 
-    Raise BadPlan if it needs a reason and has none, NothingToDo if nothing is meant.
+    Raise BadPlan if it needs a reason and has none, or if *patch* cannot be stored;
+    NothingToDo if nothing is meant.
     """
+    require_storable(patch)
     plan = _plan(by, reason, pace or Pace())
     plan.patch = patch
     return _written(plan, selection, pace, using)

@@ -386,6 +386,7 @@ def test_errors_are_told_by_field(admin_client, bus):
         ("{}", ("order_id is missing",)),
         ('{"order_id": 1,', ("Line 1, column 16",)),
         ('{"order_id": NaN}', ("NaN is not JSON",)),
+        (f'{{"order_id": {"1" * 5000}}}', ("A number in it has too many digits.",)),
         ('{"order_id": 1, "total": {"a": 1, "a": 2}}', ("is there twice",)),
         ("", ("This field is required",)),
     ):
@@ -546,6 +547,29 @@ def test_of_a_sample_it_is_told_about_how_many_a_patch_fits(admin_client, bus, m
 def test_a_patch_that_is_none_is_said_and_makes_no_plan(admin_client, letters, patch, sentence):
     refused = planned(admin_client, "type=order.placed", patch=patch)
 
+    assert sentence in text(refused)
+    assert not Plan.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        ('"\\u0000"', "This patch cannot be stored"),
+        ('"\\ud800"', "This patch cannot be stored"),
+        ("1e400", "This patch cannot be stored"),
+        ("1" * 5000, "A number in it has too many digits."),
+    ],
+    ids=["NUL", "surrogate", "endless", "digits"],
+)
+def test_a_patch_that_cannot_be_stored_is_said_by_its_dry_run(
+    admin_client, letters, value, sentence
+):
+    patch = f'{{"a": {value}}}'
+    shown = tried(admin_client, patch)
+
+    refused = started(admin_client, shown, patch, tried=shown.context["change"].as_tried)
+
+    assert sentence in text(shown)
     assert sentence in text(refused)
     assert not Plan.objects.exists()
 

@@ -12,7 +12,7 @@ from django.utils import timezone
 from django_eventbus import Event, plans
 from django_eventbus.edited_messages import Edit, own_headers, problems_of
 from django_eventbus.edits import dry_run_patch, edit_and_redrive
-from django_eventbus.exceptions import BadEdit
+from django_eventbus.exceptions import BadEdit, BadPlan
 from django_eventbus.merge_patches import merged
 from django_eventbus.messages import SUBSCRIPTION
 from django_eventbus.models import AuditEntry, DeadLetter, InboxRecord, OutboxEvent, PlannedLetter
@@ -333,6 +333,32 @@ def test_a_patch_that_makes_it_invalid_is_foretold_and_skipped(bus, letter):
     assert (forecast.invalid, forecast.problems) == (1, [(letter.pk, words)])
     row = PlannedLetter.objects.get()
     assert (row.state, row.why) == ("skipped", words)
+    assert again(letter).state == "open"
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["\0", "\ud800", float("inf"), float("nan"), 10**5000],
+    ids=["NUL", "surrogate", "endless", "nan", "digits"],
+)
+def test_a_patch_that_cannot_be_stored_is_refused_by_dry_run_and_plan(letter, value):
+    patch = {"note": [value]}
+
+    with pytest.raises(BadPlan, match="This patch cannot be stored"):
+        dry_run_patch(Selection(), patch, using="default")
+    with pytest.raises(BadPlan, match="This patch cannot be stored"):
+        make_plan(Selection(), by="ada", reason="", using="default", patch=patch)
+
+    assert not AuditEntry.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "value", ["\ud800", float("inf"), 10**5000], ids=["surrogate", "endless", "digits"]
+)
+def test_an_edit_that_cannot_be_sent_is_refused(letter, value):
+    with pytest.raises(BadEdit, match=r"payload\.note"):
+        edit(letter, note=value)
+
     assert again(letter).state == "open"
 
 

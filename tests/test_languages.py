@@ -112,6 +112,8 @@ def answers() -> list[tuple[str, dict[str, str]]]:
         ("deadletter/ignore/", {**selection, "until": "9999-12-31T12:00"}),
         ("deadletter/dry-run/", {**selection, "canary": "-1", "rate": "0", "tries": "1000"}),
         ("deadletter/dry-run/", {**selection, "patch": "NaN"}),
+        ("deadletter/dry-run/", {**selection, "patch": '{"total": 1e400}'}),
+        ("deadletter/dry-run/", {**selection, "patch": "1" * 5000}),
         (f"deadletter/{letter.pk}/edit/", {"payload": "NaN", "headers": "[]"}),
         (f"deadletter/{letter.pk}/edit/", {"payload": '{"total": 1, "total": 2}'}),
         (f"deadletter/groups/{letter.fingerprint}/", {"verb": "ignore"}),

@@ -30,6 +30,7 @@ from django_eventbus.conf import conf
 from django_eventbus.dry_runs import Forecast, dry_run
 from django_eventbus.edits import dry_run_patch
 from django_eventbus.exceptions import BadPlan, BadSelection
+from django_eventbus.merge_patches import require_storable
 from django_eventbus.models import DeadLetter, Plan
 from django_eventbus.permissions import Verb, why_not
 from django_eventbus.plans import Pace, make_plan, start
@@ -94,6 +95,10 @@ class PatchForm(forms.Form):
         patch = self.cleaned_data["patch"]
         if self.data.get("patch", "").strip() and not isinstance(patch, dict):
             raise forms.ValidationError(_('Write an object, such as {"currency": "EUR"}.'))
+        try:
+            require_storable(patch)
+        except BadPlan as error:
+            raise forms.ValidationError(str(error)) from None
         return patch if isinstance(patch, dict) else None
 
     @property

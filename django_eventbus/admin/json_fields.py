@@ -31,6 +31,9 @@ def parsed(text: str) -> Any:
     except json.JSONDecodeError as error:
         words = {"line": error.lineno, "column": error.colno, "problem": error.msg}
         raise ValidationError(_("Line %(line)d, column %(column)d: %(problem)s.") % words) from None
+    except ValueError:
+        # Python reads no int of more than 4,300 digits.
+        raise ValidationError(_("A number in it has too many digits.")) from None
     except RecursionError:
         raise ValidationError(_("It is nested too deeply.")) from None
 

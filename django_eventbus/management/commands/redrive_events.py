@@ -186,7 +186,7 @@ def patch(text: str) -> Any:
     """Accept an object as JSON."""
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise argparse.ArgumentTypeError(f"this is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError('write an object, such as {"currency": "EUR"}')
