@@ -610,6 +610,20 @@ def test_a_dry_run_of_a_few_of_many_looks_at_some_of_the_few(bus, fault, monkeyp
     assert (forecast.count, forecast.looked_at) == (3, 3)
 
 
+def test_a_dry_run_looks_at_the_first_where_chance_finds_none(bus, fault, monkeypatch):
+    park(bus, 4)
+    InboxRecord.objects.update(state="handled")
+    far = {"state": "healed", "message_id": "m1", "body": b"", "closed_at": timezone.now()}
+    DeadLetter.objects.create(pk=10**12, **far)
+    for name, number in {"ALL": 2, "SAMPLE": 3, "PLACES": 3}.items():
+        monkeypatch.setattr(f"django_eventbus.dry_runs.{name}", number)
+
+    forecast = dry_run(ALL, using="default")
+
+    assert (forecast.count, forecast.looked_at) == (4, 3)
+    assert forecast.scaled(forecast.already_handled) == 4
+
+
 def test_a_dry_run_says_what_would_happen_and_moves_nothing(bus, fault):
     park(bus, 4)
     handled, gone, closed, _ = DeadLetter.objects.order_by("pk")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import re
 from datetime import timedelta
 from html import unescape
 from urllib.parse import parse_qsl, urlencode
 
 import pytest
+from django.core.management import call_command
 from django.test import Client
 from django.utils import timezone
 from django.utils.html import escape
@@ -19,6 +21,8 @@ from django_eventbus.models import (
     AuditEntry,
     DeadLetter,
     FailureGroup,
+    InboxMark,
+    InboxRecord,
     OutboxEvent,
     Plan,
     PlannedLetter,
@@ -555,6 +559,24 @@ def test_the_time_of_a_frozen_selection_is_told_as_other_times_are(admin_client,
     shown = admin_client.get(f"{DRY_RUN}?type=order.placed&as_of=2026-01-31T12:00:00%2B00:00~9")
 
     assert "type=order.placed, as of 2026-01-31 06:00:00" in text(shown)
+
+
+def test_what_the_inbox_has_forgotten_is_said_to_run_and_runs(admin_client, bus, charge, letters):
+    old, now = timezone.now() - timedelta(days=60), timezone.now()
+    DeadLetter.objects.update(sent_at=old, parked_at=old)
+    InboxRecord.objects.all().delete()
+    InboxMark.objects.advance(now - timedelta(days=30))
+    words = "older than what the inbox remembers: they would run, and may have been handled already"
+
+    assert f"3 {words}" in text(admin_client.get(f"{DRY_RUN}?state=open"))
+    told = io.StringIO()
+    call_command("redrive_events", "--dry-run", stdout=told)
+    assert f"3 are {words}." in told.getvalue()
+    charge.error = None
+    planned(admin_client, "state=open")
+    carry_out(bus)
+
+    assert states() == ["healed"] * 3
 
 
 def test_the_dry_run_says_how_long_it_takes_and_what_another_plan_is_at(admin_client, letters):

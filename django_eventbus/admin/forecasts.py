@@ -31,9 +31,12 @@ def concerns_of(forecast: Forecast, *, is_patched: bool) -> list[tuple[str, int,
     invalid = _("payload invalid: they would be re-driven, and parked again")
     if is_patched:
         invalid = _("payload invalid with this patch: the plan would skip them")
+    forgotten = _(
+        "older than what the inbox remembers: they would run, and may have been handled already"
+    )
     sampled = (
         (_("already handled: the inbox would skip them"), forecast.already_handled),
-        (_("older than what the inbox remembers: they would be parked again"), forecast.forgotten),
+        (forgotten, forecast.forgotten),
         (invalid, forecast.invalid),
         (_("in a plan under way: the second of the two plans skips them"), forecast.planned),
     )

@@ -129,9 +129,8 @@ def as_lines(forecast: Forecast) -> list[str]:
         f"{forecast.already_handled:,}{sampled} were handled already: the inbox will skip them.": (
             forecast.already_handled
         ),
-        f"{forecast.forgotten:,}{sampled} are older than what the inbox remembers.": (
-            forecast.forgotten
-        ),
+        f"{forecast.forgotten:,}{sampled} are older than what the inbox remembers: "
+        "they would run, and may have been handled already.": forecast.forgotten,
         f"{forecast.invalid:,}{sampled} have a payload that their handler cannot be given.": (
             forecast.invalid
         ),
