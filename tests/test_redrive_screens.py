@@ -820,7 +820,7 @@ def test_a_plan_pauses_itself_and_says_why(admin_client, bus, plan):
 
     shown = admin_client.get(f"{PLANS}{plan.pk}/change/")
 
-    assert "Paused : 1 of the latest 1 failed again" in text(shown)
+    assert "Paused: 1 of the latest 1 failed again" in text(shown)
     assert [part.count for part in shown.context["progress"].parts] == [0, 1, 0, 0, 0, 2]
     words = [each["why"] for each in shown.context["outcomes"]]
     assert words == ["ValueError: the card is broken"]

@@ -13,6 +13,7 @@ from django.shortcuts import redirect
 from django.template.loader import render_to_string
 from django.urls import URLPattern
 from django.utils import timezone
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -126,13 +127,15 @@ def progress_view(screen: PlanAdmin, request: HttpRequest, plan_id: int) -> Http
         name: render_to_string(f"admin/eventbus/plan_{name}.html", context, request)
         for name in ("progress", "verbs", "outcomes")
     }
-    return JsonResponse({"is_over": plan.ended_at is not None, "parts": parts})
+    is_over = plan.ended_at is not None
+    return JsonResponse({"is_over": is_over, "texts": context["texts"], "parts": parts})
 
 
 def parts_of(screen: PlanAdmin, request: HttpRequest, plan: Plan) -> dict[str, Any]:
     """Return what the page of *plan* shows."""
     progress: Progress = progress_of(plan)
     return {
+        "texts": texts_of(plan),
         "progress": progress,
         "verbs": _verbs(screen, request, plan),
         "again": _again(request.user, plan, progress),
@@ -140,6 +143,12 @@ def parts_of(screen: PlanAdmin, request: HttpRequest, plan: Plan) -> dict[str, A
         "progress_url": url_of(screen, "progress", plan.pk, query=request.GET.urlencode()),
         **_outcomes(request, plan, progress),
     }
+
+
+def texts_of(plan: Plan) -> dict[str, str]:
+    """Return the state of *plan* and why it is so, as a screen reader says them."""
+    state, note = capfirst(plan.get_state_display()), translated(plan.note)
+    return {"state": f"{state}:" if note else state, "note": note}
 
 
 def _again(user: Any, plan: Plan, progress: Progress) -> bool:

@@ -71,6 +71,23 @@ def test_a_page_says_when_it_no_longer_follows_its_plan_and_when_it_does_again(p
     assert page.get_by_text("The server does not answer").is_hidden()
 
 
+def test_a_page_that_follows_its_plan_leaves_the_focus_where_it_is(page, letters, mended):
+    mended.touch()
+    start_plan(page, canary=0, per_second=1)
+    page.evaluate("window.said = document.querySelector('[role=status]')")
+
+    for place in ("progress", "outcomes"):
+        eventually(lambda: counts(page).get("healed", 0) >= 1, timeout=30)
+        link = page.locator(f"[data-eventbus-part={place}] a").first
+        link.focus()
+        target, before = link.get_attribute("href"), counts(page)
+        eventually(lambda before=before: counts(page) != before, timeout=30)
+        assert page.evaluate("document.activeElement.getAttribute('href')") == target
+
+    wait_for_state(page, "Done")
+    assert page.evaluate("window.said.isConnected && window.said.textContent.trim()") == "Done"
+
+
 def test_a_plan_is_cancelled_half_way(page, letters, mended):
     mended.touch()
 

@@ -4,13 +4,38 @@
     const EVERY = 1000;
     const MOST = 15000;
 
-    const show = function(root, parts) {
-        for (const [name, html] of Object.entries(parts)) {
+    // What was focused, in what took its place.
+    const counterpart = function(part, focused) {
+        const same = (each) => ['id', 'href', 'formaction'].some(
+            (name) => focused.hasAttribute(name)
+                && focused.getAttribute(name) === each.getAttribute(name)
+        );
+        return [...part.querySelectorAll('a, button')].find((each) => same(each) && !each.disabled);
+    };
+
+    const replace = function(part, html) {
+        const focused = part.contains(document.activeElement) ? document.activeElement : null;
+        part.innerHTML = html;
+        if (focused) {
+            // The part itself, if it is gone: Tab goes on from there, not from the top of the page.
+            part.tabIndex = -1;
+            (counterpart(part, focused) || part).focus({preventScroll: true});
+        }
+    };
+
+    const show = function(root, progress) {
+        for (const [name, html] of Object.entries(progress.parts)) {
             const part = root.querySelector(`[data-eventbus-part="${name}"]`);
-            // Only what is different, so that nothing loses the focus without need.
             if (part.dataset.eventbusShown !== html) {
                 part.dataset.eventbusShown = html;
-                part.innerHTML = html;
+                replace(part, html);
+            }
+        }
+        // Never replaced: a screen reader says what changes in a region that it knows.
+        for (const [name, text] of Object.entries(progress.texts)) {
+            const place = root.querySelector(`[data-eventbus-text="${name}"]`);
+            if (place.textContent !== text) {
+                place.textContent = text;
             }
         }
     };
@@ -47,7 +72,7 @@
         for (let wait = EVERY; ; await rest(wait)) {
             try {
                 const progress = await fetched(root);
-                show(root, progress.parts);
+                show(root, progress);
                 say(root, !progress.is_over, false);
                 if (progress.is_over) {
                     return;
