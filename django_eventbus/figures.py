@@ -160,6 +160,10 @@ class Status:
     def live(self) -> tuple[WorkerFigures, ...]:
         return tuple(each for each in self.workers if each.is_live)
 
+    @property
+    def has_relay(self) -> bool:
+        return any(each.relays for each in self.live)
+
 
 def spans(
     minutes: dict[datetime, dict[str, int]], *, until: datetime, step: timedelta, count: int

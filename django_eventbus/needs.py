@@ -17,8 +17,13 @@ from django_eventbus.sentences import translated
 
 #: A relay that works takes what is ready within seconds.
 _LATE = timedelta(minutes=1)
-#: Of many queues in one sentence, so many are named.
+#: Of many queues or plans in one sentence, so many are named.
 _NAMED = 5
+#: What stands still, then what is not sent, then what waits for a person.
+_BY_URGENCY = (
+    "outage", "unconsumed", "lag", "forsaken", "missing", "trouble", "unroutable", "failed",
+    "paused", "dead_letters", "dlq",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,14 +39,15 @@ class Need:
 
 def needs(status: Status) -> list[Need]:
     """Return what needs doing, the most urgent first."""
-    return [
+    found = [
         *_about_outages(status),
+        *_about_consumers(status),
         *_about_the_outbox(status),
         *_about_plans(status),
         *_about_dead_letters(status),
-        *_about_consumers(status),
         *(need for queue in status.queues for need in _about_queue(queue)),
     ]
+    return sorted(found, key=lambda need: _BY_URGENCY.index(need.code))
 
 
 def verdict(found: list[Need]) -> str:
@@ -79,7 +85,7 @@ def _about_the_outbox(status: Status) -> Iterator[Need]:
     lag = outbox.lag(status.at)
     if outbox.ready and lag > _LATE:
         values = {"count": number(outbox.ready), "age": rough(lag.total_seconds())}
-        if any(each.relays for each in status.live):
+        if status.has_relay:
             words = _("The outbox lags: %(count)s wait, the oldest for %(age)s.")
         else:
             words = _("No relay runs: %(count)s wait in the outbox, the oldest for %(age)s.")
@@ -108,6 +114,24 @@ def _about_plans(status: Status) -> Iterator[Need]:
             words = _("Plan %(id)d is paused: %(note)s")
             values = {"id": plan.id, "note": translated(plan.note)}
             yield Need(code="paused", words=words % values, about={"plan": plan.id})
+    if not status.has_relay:
+        yield from _about_forsaken([each.id for each in status.plans if each.state != "paused"])
+
+
+def _about_forsaken(plans: list[int]) -> Iterator[Need]:
+    if len(plans) == 1:
+        words = _("Plan %(id)d stands still, as no relay is alive: start relay_events.")
+        yield Need(code="forsaken", words=words % {"id": plans[0]}, about={"plan": plans[0]})
+    elif plans:
+        words = _(
+            "%(count)d plans stand still (%(names)s), as no relay is alive: start relay_events."
+        )
+        values = {"count": len(plans), "names": _listed([str(each) for each in plans])}
+        yield Need(code="forsaken", words=words % values, about={"plans": plans})
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join([*names[:_NAMED], *(["…"] if len(names) > _NAMED else [])])
 
 
 def _about_dead_letters(status: Status) -> Iterator[Need]:
@@ -129,8 +153,7 @@ def _about_consumers(status: Status) -> Iterator[Need]:
         yield Need(code="unconsumed", words=words, about={"queue": names[0]})
     elif names:
         words = _("Nothing consumes %(count)d queues (%(names)s): start consume_events.")
-        listed = ", ".join([*names[:_NAMED], *(["…"] if len(names) > _NAMED else [])])
-        values = {"count": len(names), "names": listed}
+        values = {"count": len(names), "names": _listed(names)}
         yield Need(code="unconsumed", words=words % values, about={"queues": names})
 
 

@@ -19,6 +19,7 @@ from django_eventbus.models import (
     FailureGroup,
     Outage,
     OutboxEvent,
+    Plan,
     Queue,
     Worker,
 )
@@ -131,6 +132,20 @@ def test_what_is_of_an_ignored_group_needs_nobody_until_its_time(admin_client, n
     assert "1 thing needs doing:" in found
     assert "1 ignored for now" in found
     assert open_letters_by_queue() == {"q": 1}
+
+
+def test_a_plan_that_stands_still_is_a_thing_to_do(admin_client, no_subscriptions):
+    pace = {"in_flight": 1, "fail_percent": 20, "tries": 1, "state": "running"}
+    plan = Plan.objects.create(**pace)
+    link = f'<a href="{DASHBOARD}plan/{plan.pk}/change/">Plan {plan.pk} stands still'
+
+    assert link in page(admin_client)
+
+    Plan.objects.create(**pace)
+    assert f'<a href="{DASHBOARD}plan/">2 plans stand still' in page(admin_client)
+
+    Worker.objects.create(kind="relay", host="a", pid=1)
+    assert "Nothing needs doing." in page(admin_client)
 
 
 def test_many_queues_without_a_consumer_are_one_thing_to_do(admin_client, no_subscriptions):

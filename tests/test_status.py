@@ -95,6 +95,10 @@ def late(**changes) -> Status:
         (worker(outage="connection", outage_since=NOW - MINUTE), ["outage"]),
         (worker(outage="connection", outage_since=NOW - MINUTE, is_live=False), []),
         (replace(CALM, plans=(PLAN,)), []),
+        (replace(CALM, plans=(PLAN,), workers=()), ["forsaken"]),
+        (replace(worker(kind="consumer"), plans=(PLAN,)), ["forsaken"]),
+        (replace(worker(is_live=False), plans=(PLAN,)), ["forsaken"]),
+        (replace(CALM, plans=(replace(PLAN, state="paused"),), workers=()), ["paused"]),
         (replace(CALM, plans=(replace(PLAN, state="paused"),)), ["paused"]),
         (queue(consumers=0), ["unconsumed"]),
         (queue(messages=None, is_measured=False), ["missing"]),
@@ -105,10 +109,25 @@ def late(**changes) -> Status:
         (
             replace(
                 outbox(unroutable=2, failed=1),
-                queues=(replace(CALM_QUEUE, consumers=0),),
+                queues=(
+                    replace(CALM_QUEUE, consumers=0, dlq_messages=3),
+                    replace(CALM_QUEUE, messages=None),
+                ),
+                plans=(PLAN, replace(PLAN, state="paused")),
+                workers=(replace(RELAY, kind="consumer", outage="connection", outage_since=NOW),),
                 dead_letters=replace(CALM_LETTERS, open=1),
             ),
-            ["unroutable", "failed", "dead_letters", "unconsumed"],
+            [
+                "outage",
+                "unconsumed",
+                "forsaken",
+                "missing",
+                "unroutable",
+                "failed",
+                "paused",
+                "dead_letters",
+                "dlq",
+            ],
         ),
     ],
 )
@@ -129,6 +148,17 @@ def test_the_first_line_says_whether_anything_needs_doing():
     assert verdict(needs(CALM)) == "Nothing needs doing."
     assert verdict(needs(outbox(failed=1))) == "1 thing needs doing:"
     assert verdict(needs(outbox(failed=1, unroutable=1))) == "2 things need doing:"
+
+
+def test_plans_that_stand_still_are_named_in_one_sentence():
+    forsaken = replace(CALM, workers=(), plans=(PLAN,))
+    (one,) = needs(forsaken)
+    (two,) = needs(replace(forsaken, plans=(replace(PLAN, id=12), PLAN)))
+
+    assert one.words == "Plan 1 stands still, as no relay is alive: start relay_events."
+    assert one.about == {"plan": 1}
+    assert two.words == "2 plans stand still (12, 1), as no relay is alive: start relay_events."
+    assert two.about == {"plans": [12, 1]}
 
 
 def test_each_need_says_how_much_and_for_how_long():
@@ -258,10 +288,10 @@ def test_the_figures_come_as_json_and_as_text(no_subscriptions):
     facts = json.loads(json.dumps(as_json(look())))
     said = "\n".join(as_text(look()))
 
-    assert [each["code"] for each in facts["needs"]] == ["dead_letters", "unconsumed"]
+    assert [each["code"] for each in facts["needs"]] == ["unconsumed", "dead_letters"]
     assert facts["dead_letters"]["open"] == 1
     assert len(facts["hour"]) == 60
-    assert said.startswith("2 things need doing:\n- 1 dead letter waits for a person")
+    assert said.startswith("2 things need doing:\n- Nothing consumes ")
     for part in (conf.queue("billing"), "a-host", "4711", "working", "Last hour: 0 published"):
         assert part in said
 

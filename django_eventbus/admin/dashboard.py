@@ -184,10 +184,10 @@ def link_of(request: HttpRequest, need: Need, status: Status) -> str:
             return listed(request, "outboxevent", state__exact=need.about["state"])
         case "dead_letters":
             return listed(request, "deadletter")
-        case "paused":
+        case "forsaken" | "paused" if "plan" in need.about:
             return url(request, "plan_change", need.about["plan"])
-        case "unconsumed" if "queues" in need.about:
-            return listed(request, "queue")
+        case "forsaken" | "unconsumed" if "queue" not in need.about:
+            return listed(request, "plan" if "plans" in need.about else "queue")
     name = need.about["queue"]
     is_known = any(each.name == name and each.is_known for each in status.queues)
     return url(request, "queue_change", name) if is_known else ""
