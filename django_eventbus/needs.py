@@ -166,6 +166,11 @@ def _about_queue(queue: QueueFigures) -> Iterator[Need]:
     elif queue.measured_at and queue.messages is None:
         words = _("The broker has no queue %(queue)s: start a worker, which declares it.")
         yield Need(code="missing", words=words % {"queue": queue.name}, about=about)
+    yield from about_dlq(queue)
+
+
+def about_dlq(queue: QueueFigures) -> Iterator[Need]:
+    """Say what lies in the DLQ of *queue*, if nobody collects it."""
     if queue.dlq_messages and not queue.is_collected:
         words = ngettext(
             "%(count)s message lies in %(dlq)s, which nobody collects.",
@@ -173,4 +178,4 @@ def _about_queue(queue: QueueFigures) -> Iterator[Need]:
             queue.dlq_messages,
         )
         values = {"count": number(queue.dlq_messages), "dlq": queue.dlq}
-        yield Need(code="dlq", words=words % values, about=about)
+        yield Need(code="dlq", words=words % values, about={"queue": queue.name})

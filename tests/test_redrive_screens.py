@@ -9,6 +9,7 @@ from html import unescape
 from urllib.parse import parse_qsl, urlencode
 
 import pytest
+from django.contrib.admin.utils import quote
 from django.core.management import call_command
 from django.test import Client
 from django.utils import timezone
@@ -26,6 +27,7 @@ from django_eventbus.models import (
     OutboxEvent,
     Plan,
     PlannedLetter,
+    Queue,
     Worker,
 )
 from django_eventbus.plan_steps import step_plans
@@ -113,6 +115,49 @@ def test_what_is_no_failure_of_a_handler_lies_beside_the_groups(admin_client, bu
     title, count, url = response.context["beside"][0]
     assert (title, count) == ("Undecodable", 1)
     assert len(ids_on(admin_client.get(url, follow=True))) == 1
+
+
+def test_a_dlq_that_nobody_collects_is_named_beside_the_groups(admin_client, bus, charge):
+    name = conf.queue()
+    Queue.objects.create(name=name, dlq=f"{name}.dlq", dlq_messages=205, measured_at=timezone.now())
+    words = f"205 messages lie in {name}.dlq, which nobody collects."
+    link = f'<a href="/admin/eventbus/queue/{quote(name)}/change/">{words}</a>'
+
+    waiting = admin_client.get(GROUPS).text
+    elsewhere = admin_client.get(f"{GROUPS}?queue=another").text
+    unlinked = user_with("view_deadletter").get(GROUPS).text
+    Queue.objects.update(is_collected=True)
+    collected = admin_client.get(GROUPS).text
+
+    assert link in waiting
+    assert "nothing is waiting here" not in waiting
+    assert words not in elsewhere
+    assert words in unlinked
+    assert link not in unlinked
+    assert words not in collected
+    assert "nothing is waiting here" in collected
+
+
+def test_nothing_waits_only_if_nothing_lies_beside_the_groups_either(admin_client, bus, charge):
+    bus.put(body=b"\xff")
+    bus.drain()
+
+    assert "nothing is waiting here" not in text(admin_client.get(GROUPS))
+
+
+def test_a_dlq_of_a_queue_that_is_not_for_the_user_is_not_named(bus, charge, settings):
+    subscribed(bus, "ship", queue="shipping")
+    publish("order.placed", {})
+    bus.drain()
+    for name in (conf.queue(), conf.queue("shipping")):
+        Queue.objects.create(name=name, dlq=f"{name}.dlq", dlq_messages=3)
+    Queue.objects.update(measured_at=timezone.now())
+    settings.EVENTBUS = {**settings.EVENTBUS, "PERMISSION": only_shipping}
+
+    shown = text(user_with("view_deadletter").get(GROUPS))
+
+    assert f"lie in {conf.queue('shipping')}.dlq" in shown
+    assert f"lie in {conf.queue()}.dlq" not in shown
 
 
 def test_the_filter_of_the_groups_goes_along_with_every_link(admin_client, bus, letters):

@@ -16,6 +16,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from django_eventbus.admin.dashboard import url
 from django_eventbus.admin.dead_letter_verbs import buttons_for
 from django_eventbus.admin.filters import filters_in, form_of, seen_by, selection_in
 from django_eventbus.admin.outcomes import lines_of
@@ -36,8 +37,10 @@ from django_eventbus.failure_groups import (
 )
 from django_eventbus.matching import letters_of, page_of
 from django_eventbus.models import DeadLetter, FailureGroup
+from django_eventbus.needs import about_dlq
 from django_eventbus.permissions import sees, why_not_everywhere
 from django_eventbus.selections import Selection
+from django_eventbus.status import queue_figures
 
 SIZE = 50
 SPAN = timedelta(days=1)
@@ -104,6 +107,7 @@ def groups_view(screen: ModelAdmin[Any], request: HttpRequest) -> HttpResponse:
         asked = selection_in(request.GET)
         seen = seen_by(request.user, asked, using)
         context |= _found(screen, (asked, seen), _page_number(request), using)
+        context |= {"uncollected": _uncollected(request, asked)}
     except BadSelection as error:
         context["problem"] = str(error)
     context |= {**form_of(filters_in(request.GET)), "list_url": url_of(screen, "list")}
@@ -114,12 +118,14 @@ def _found(
     screen: ModelAdmin[Any], selections: tuple[Selection, Selection], number: int, using: str
 ) -> dict[str, Any]:
     asked, selection = selections
+    beside = buckets(selection, using=using)
     found, total = groups(selection, using=using, limit=SIZE, offset=number * SIZE, span=SPAN)
     return {
         "cards": [card_of(screen, group, asked) for group in found if not _is_quiet(group)],
         "quiet": [card_of(screen, group, asked) for group in found if _is_quiet(group)],
         "total": total,
-        "beside": _beside(screen, asked, buckets(selection, using=using)),
+        "beside": _beside(screen, asked, beside),
+        "is_more_beside": any(beside.values()),
         "previous": number - 1 if number else None,
         "next": number + 1 if (number + 1) * SIZE < total else None,
     }
@@ -139,6 +145,17 @@ def _beside(
     return [
         (str(_TITLES[name]), count, url_of(screen, "list", query=queries[name]))
         for name, count in counts.items()
+    ]
+
+
+def _uncollected(request: HttpRequest, asked: Selection) -> list[tuple[str, str]]:
+    """Return what lies in DLQs that nobody collects, in words, each with the page of its queue."""
+    names = {term.text for term in asked.terms if term.name == "queue"}
+    return [
+        (need.words, url(request, "queue_change", queue.name))
+        for queue in queue_figures()
+        if (not names or queue.name in names) and sees(request.user, [queue.name])
+        for need in about_dlq(queue)
     ]
 
 
