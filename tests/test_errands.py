@@ -175,6 +175,41 @@ def test_a_re_drive_from_the_dlq_is_asked_for_on_a_page_of_its_own(admin_client,
         assert words in asked
 
 
+def test_how_many_to_re_drive_is_carried_over_to_the_page_that_asks(admin_client, queue, worker):
+    offered = page(admin_client, queue)
+    asked = admin_client.get(url(queue, "redrive"), {"limit": "7"})
+
+    form = offered[offered.index(f'action="{url(queue, "redrive")}"') :].partition("</form>")[0]
+    assert 'name="limit" value="100"' in form
+    assert 'for="redrive-limit">Re-drive, at most:' in form
+    assert 'for="peek-limit">Look at, at most:' in offered
+    assert 'name="limit" value="7"' in asked.text
+    assert "errornote" not in asked.text
+    assert 'name="limit" value="100"' in admin_client.get(url(queue, "redrive")).text
+
+
+AWAITED = "data-eventbus-awaited"
+
+
+def test_the_page_is_followed_until_the_level_is_younger_than_the_errand(
+    admin_client, queue, worker
+):
+    now = timezone.now()
+    errand = ask("redrive", queue.name, limit=1, by="ada")
+    Queue.objects.update(measured_at=now - timedelta(seconds=5))
+
+    assert AWAITED in page(admin_client, queue)
+    Errand.objects.take(worker).done({"moved": 1, "left": {}})
+    assert AWAITED in page(admin_client, queue)
+    Queue.objects.update(measured_at=now + timedelta(seconds=5))
+    assert AWAITED not in page(admin_client, queue)
+
+    long_ago = now - timedelta(minutes=5)
+    Errand.objects.filter(pk=errand.pk).update(ended_at=long_ago)
+    Queue.objects.update(measured_at=long_ago - timedelta(seconds=1))
+    assert AWAITED not in page(admin_client, queue)
+
+
 def test_the_page_of_a_re_drive_says_why_it_is_closed(queue, worker):
     client = user_with("view_queue", "view_deadletter")
 

@@ -26,7 +26,10 @@ class PeekForm(ErrandForm):
     """A look at the first messages."""
 
     limit = forms.IntegerField(
-        label=gettext_lazy("At most"), min_value=1, max_value=MOST[Errand.Kind.PEEK], initial=10
+        label=gettext_lazy("Look at, at most"),
+        min_value=1,
+        max_value=MOST[Errand.Kind.PEEK],
+        initial=10,
     )
 
 
@@ -34,7 +37,10 @@ class RedriveForm(ErrandForm):
     """A re-drive of the first messages; many need a reason."""
 
     limit = forms.IntegerField(
-        label=gettext_lazy("At most"), min_value=1, max_value=MOST[Errand.Kind.REDRIVE], initial=100
+        label=gettext_lazy("Re-drive, at most"),
+        min_value=1,
+        max_value=MOST[Errand.Kind.REDRIVE],
+        initial=100,
     )
     reason = forms.CharField(label=gettext_lazy("Reason"), max_length=1000, required=False)
 

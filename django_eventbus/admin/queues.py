@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils import timezone
 from django.utils.http import urlencode
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
@@ -37,6 +39,8 @@ from django_eventbus.subscriptions import registry
 
 #: Errands that the page of a queue shows.
 _ERRANDS = 5
+#: A worker measures every ten seconds; without one the page is not followed for ever.
+_SETTLING = timedelta(minutes=1)
 #: Errands that move messages: asked for on a page of their own.
 CONFIRMED = (Errand.Kind.REDRIVE,)
 
@@ -110,7 +114,8 @@ class QueueAdmin(PlainReadOnlyAdmin):
         if request.method != "POST" and not is_confirmed:
             return redirect(back)
         refusal = why_not(kind, request, queue, look().live)
-        form = FORMS[kind](request.POST or None, auto_id=f"{kind}-%s")
+        typed = {name: text for name, text in request.GET.items() if name == "limit"}
+        form = FORMS[kind](request.POST or None, auto_id=f"{kind}-%s", initial=typed)
         if request.method == "POST":
             if refusal:
                 raise PermissionDenied
@@ -181,7 +186,7 @@ class QueueAdmin(PlainReadOnlyAdmin):
                 for kind in Errand.Kind.values
             ],
             "errands": [(each, is_outdated(each, found)) for each in found],
-            "is_awaited": any(each.is_open for each in found),
+            "is_awaited": any(is_awaited(each, queue) for each in found),
         }
 
     def _url(self, name: str, verb: str = "change") -> str:
@@ -216,6 +221,16 @@ def is_outdated(errand: Errand, errands: Iterable[Errand]) -> bool:
         return False
     redrives = (each for each in errands if each.kind == Errand.Kind.REDRIVE)
     return any(each.taken_at and each.ended_at and each.ended_at > since for each in redrives)
+
+
+def is_awaited(errand: Errand, queue: Queue) -> bool:
+    """Whether it is still to be done; or has just been, and the level is of before."""
+    if errand.is_open:
+        return True
+    ended, measured = errand.ended_at, queue.measured_at
+    if ended is None or ended < timezone.now() - _SETTLING:
+        return False
+    return measured is None or measured < ended
 
 
 def tiers_of(queue: Queue) -> list[tuple[str, int | None]]:

@@ -154,6 +154,20 @@ def test_a_person_looks_into_a_dlq_and_sees_the_answer_come(page, busy):
     assert page.get_by_role("row").filter(has_text="order.placed").count() == 1
 
 
+def test_the_level_is_fresh_after_an_errand_without_a_reload(page, busy):
+    Queue.objects.update(dlq_messages=205, measured_at=timezone.now())
+    page.goto(queue_page(busy))
+    page.get_by_role("button", name="Look into the DLQ").click()
+    page.get_by_role("heading", name="Look into the DLQ: asked").wait_for()
+    level = page.get_by_role("region", name="Level")
+    assert level.get_by_text("205").is_visible()
+
+    answer(Errand.objects.get())
+    Queue.objects.update(dlq_messages=204, measured_at=timezone.now())
+
+    level.get_by_text("204").wait_for()
+
+
 def answer(errand: Errand) -> None:
     """Do what a worker would."""
     facts = {
@@ -167,7 +181,9 @@ def answer(errand: Errand) -> None:
         "bytes": 1234,
         "queue": errand.queue,
     }
-    Errand.objects.filter(pk=errand.pk).update(state="done", result={"messages": [facts]})
+    Errand.objects.filter(pk=errand.pk).update(
+        state="done", ended_at=timezone.now(), result={"messages": [facts]}
+    )
 
 
 def test_the_page_of_a_queue_fits_a_telephone_and_works_by_keyboard(page, busy):

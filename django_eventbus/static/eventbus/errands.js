@@ -1,8 +1,18 @@
-/* Follow the errands of a queue: fetch the page again until none is awaited. */
+/* Follow the errands of a queue, and its level: fetch the page again until none is awaited. */
 'use strict';
 {
     const EVERY = 1000;
     const ID = 'eventbus-errands';
+    const FOLLOWED = [ID, 'eventbus-levels'];
+
+    // Only what is different, so that nothing is read out again without need.
+    const show = function(page, id) {
+        const shown = document.getElementById(id);
+        const fresh = page.getElementById(id);
+        if (fresh && fresh.outerHTML !== shown.outerHTML) {
+            shown.replaceWith(document.importNode(fresh, true));
+        }
+    };
 
     const follow = async function(left) {
         const shown = document.getElementById(ID);
@@ -12,11 +22,7 @@
         try {
             const response = await fetch(window.location.href);
             const page = new DOMParser().parseFromString(await response.text(), 'text/html');
-            const fresh = page.getElementById(ID);
-            // Only what is different, so that nothing is read out again without need.
-            if (fresh && fresh.outerHTML !== shown.outerHTML) {
-                shown.replaceWith(document.importNode(fresh, true));
-            }
+            FOLLOWED.forEach(id => show(page, id));
         } catch {
             // The server may be back the next time.
         }
