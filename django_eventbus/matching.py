@@ -98,6 +98,20 @@ def _ignored(is_wanted: bool) -> Q:
     return ignored if is_wanted else Q(ignored_until=None) | ~ignored
 
 
+def _error(words: str) -> Q:
+    """Match what a list shows, "type: words", or a part of that."""
+    # Column by column, not joined: of what is joined, PostgreSQL has no statistics.
+    found = Q(error__has_words=words)
+    # The name of a class has no blanks: words that have some are looked for in one column only.
+    if not any(map(str.isspace, words)):
+        found |= Q(error_type__has_words=words)
+    kind, colon, rest = words.partition(":")
+    if not colon or rest[:1].strip():
+        return found
+    begins = Q(error__begins_with_words=rest[1:]) if rest[1:] else ~Q(error="")
+    return found | (Q(error_type__ends_with_words=kind) & begins)
+
+
 def _planned(plan_and_outcome: tuple[int, str]) -> Q:
     plan_id, outcome = plan_and_outcome
     rows = PlannedLetter.objects.filter(plan_id=plan_id)
@@ -118,7 +132,7 @@ _CONDITIONS: dict[str, Callable[[Any], Q]] = {
     "state": lambda value: Q(state=value),
     "group": lambda value: Q(fingerprint=value),
     "error_type": lambda value: Q(error_type=value),
-    "error": lambda value: Q(error__has_words=value),
+    "error": _error,
     "source": lambda value: Q(source=value),
     "message_id": lambda value: Q(message_id=value),
     "parked_after": lambda value: Q(parked_at__gte=value),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import connection
 from django.utils import timezone
 
 from django_eventbus.exceptions import BadSelection
@@ -171,6 +173,50 @@ def test_each_filter_finds_what_it_says_and_nothing_else(words, values):
     meant = letter(3, **values)
 
     assert found(*words) == {meant.message_id}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("words", "is_found"),
+    [
+        ("BankDown", True),
+        ("bankdown", True),
+        ("no answer", True),
+        ("BankDown: no answer", True),
+        ("down: No Answer for order 7: 100%", True),
+        ("BankDown:", True),
+        ("BankDown: ", True),
+        (": no answer", True),
+        ("order 7: 100%", True),
+        ("Bank: no answer", False),
+        ("BankDown: answer", False),
+        ("BankDown: no answer for order 7: 100% of", False),
+        ("BankDown no answer", False),
+        ("B_nkDown", False),
+        ("Bank%Down: no", False),
+    ],
+)
+def test_an_error_is_found_by_what_a_list_shows_of_it(words, is_found):
+    letter(1, error_type="KeyError", error="'answer'")
+    letter(2, error_type="BankDown", error="no answer for order 7: 100%")
+
+    assert found(f"error={words}") == ({"m2"} if is_found else set())
+
+
+@pytest.mark.postgres
+@pytest.mark.django_db
+def test_words_of_an_error_are_estimated_by_the_statistics_of_each_column():
+    """With a function around a column there are none, and common words are taken to be rare."""
+    for number in range(200):
+        letter(number, error_type="BankDown", error=f"no answer for order {number}")
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE eventbus_deadletter")
+
+    for words in ("BankDown", "no answer", "BankDown: no answer"):
+        (plan,) = json.loads(
+            letters_of(Selection.from_words([f"error={words}"]), "default").explain(format="json")
+        )
+        assert plan["Plan"]["Plan Rows"] > 100, plan
 
 
 @pytest.mark.django_db
