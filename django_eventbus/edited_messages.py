@@ -49,8 +49,11 @@ def problems_of(letter: DeadLetter, edit: Edit) -> list[str]:
 def is_unchanged(letter: DeadLetter, edit: Edit) -> bool:
     """Whether *edit* says what the message says already."""
     headers = own_headers(letter)
-    old = _text(payload_or_none(letter), headers)
-    new = _text(edit.payload, headers if edit.headers is None else edit.headers)
+    try:
+        old = _text(payload_or_none(letter), headers)
+        new = _text(edit.payload, headers if edit.headers is None else edit.headers)
+    except RecursionError:
+        return False
     return old == new and is_readable(letter)
 
 

@@ -28,19 +28,21 @@ def is_hidden(path: Iterable[str], root: str, rules: Iterable[str]) -> bool:
     return is_too_deep or any(_leads_into(form, steps) for form in forms)
 
 
-def _hidden(value: Any, path: Rule, rules: frozenset[Rule]) -> Any:
+def _hidden(value: Any, path: Rule, rules: frozenset[Rule], depth: int = 1) -> Any:
     # Deeper than any rule can be checked in bounded time: hidden rather than shown unchecked.
-    if len(path) > DEEPEST:
+    if depth > DEEPEST:
         return HIDDEN
     if isinstance(value, Mapping):
-        return {key: _each(each, (*path, _step(key)), rules) for key, each in value.items()}
+        places = ((key, each, (*path, _step(key))) for key, each in value.items())
+        return {key: _each(each, place, rules, depth) for key, each, place in places}
     if isinstance(value, list | tuple):
-        return [_hidden(each, path, rules) for each in value]
+        return [_hidden(each, path, rules, depth + 1) for each in value]
     return value
 
 
-def _each(value: Any, path: Rule, rules: frozenset[Rule]) -> Any:
-    return HIDDEN if any(_leads_to(rule, path) for rule in rules) else _hidden(value, path, rules)
+def _each(value: Any, path: Rule, rules: frozenset[Rule], depth: int) -> Any:
+    is_named = any(_leads_to(rule, path) for rule in rules)
+    return HIDDEN if is_named else _hidden(value, path, rules, depth + 1)
 
 
 def _leads_to(rule: Rule, path: Rule) -> bool:

@@ -8,9 +8,11 @@ from django.test import Client
 
 from django_eventbus import plans, publish
 from django_eventbus.admin.excerpts import checked
+from django_eventbus.admin.json_fields import written
 from django_eventbus.closing import discard, discard_selected, restore_selected
 from django_eventbus.edited_messages import Edit
 from django_eventbus.edits import edit_and_redrive
+from django_eventbus.exceptions import BadEdit
 from django_eventbus.models import DeadLetter, OutboxEvent, Plan
 from django_eventbus.plan_steps import step_plans
 from django_eventbus.redaction import HIDDEN, is_hidden, redacted
@@ -115,6 +117,48 @@ def test_what_is_nested_too_deeply_to_check_is_hidden():
         payload = {"in": payload}
 
     assert "hunter2" not in str(redacted(payload, "payload", ["password"]))
+
+
+def nested(depth: int, inmost: object) -> object:
+    for _ in range(depth):
+        inmost = [inmost]
+    return inmost
+
+
+def test_a_list_is_a_level_of_nesting_too():
+    assert "hunter2" in str(redacted(nested(90, "hunter2"), "payload", ["password"]))
+    assert "hunter2" not in str(redacted(nested(101, "hunter2"), "payload", ["password"]))
+    assert "hunter2" not in str(redacted(nested(5000, "hunter2"), "payload", ["password"]))
+
+
+@pytest.mark.parametrize("rights", [(), ("edit_deadletter", "see_sensitive_deadletter")])
+def test_what_is_nested_deeply_has_its_pages(bus, charge, rights):
+    bus.put(body=b"[" * 600 + b"]" * 600)
+    bus.drain()
+    client, groups, key = viewer(*rights), "/admin/eventbus/deadletter/", bus.letter.pk
+    editor = {"payload": "[]", "headers": "{}", "reason": "mended", "round": 0}
+    patch = {"selection": f"id={key}", "patch": '{"a": 1}', "try": "1"}
+
+    pages = [page_of(bus.letter), groups, f"{groups}list/?state=open", f"{groups}dry-run/?id={key}"]
+    assert [client.get(each).status_code for each in pages] == [200] * 4
+    assert client.post(f"{groups}dry-run/", patch).status_code == 200
+    allowed = 200 if rights else 403
+    assert client.get(f"{groups}{key}/edit/").status_code == allowed
+    assert client.post(f"{groups}{key}/edit/", editor).status_code == allowed
+    for name in ("ndjson", "csv"):
+        lines = client.get(f"{groups}export/?id={key}&format={name}").streaming_content
+        assert bus.letter.message_id.encode() in b"".join(lines)
+
+
+def test_what_is_nested_too_deeply_to_write_is_left_out_of_the_editor():
+    assert written(nested(5000, 1)) == ""
+
+
+def test_an_edit_that_is_nested_too_deeply_is_refused(letter):
+    with pytest.raises(BadEdit, match="nested too deeply"):
+        edit_and_redrive(
+            letter.pk, Edit(payload=nested(5000, 1)), by="ada", reason="typo", using="default"
+        )
 
 
 def test_dashes_and_underscores_are_the_same_to_a_rule():

@@ -39,8 +39,12 @@ def parsed(text: str) -> Any:
 
 
 def written(value: Any) -> str:
-    """Return *value* as JSON with lines."""
-    return json.dumps(value, indent=2, ensure_ascii=False)
+    """Return *value* as JSON with lines; "" if it is nested too deeply to be written."""
+    try:
+        return json.dumps(value, indent=2, ensure_ascii=False)
+    except RecursionError:
+        # What could just be read may be too deep to write, from a few calls further down.
+        return ""
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
