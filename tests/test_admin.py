@@ -513,3 +513,38 @@ def test_no_page_needs_inline_script_or_style_of_ours(admin_client, letter):
         page = response.content.decode()
         assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", page)
         assert not re.search(r"<script(?![^>]*\bsrc=)(?![^>]*application/json)", page)
+
+
+LISTS = ("deadletter", "deadletter/list", "inboxrecord", "outboxevent", "plan", "auditentry")
+LISTS += ("queue", "worker", "outage")
+FILTERS = ("q", "type", "queue", "subscription", "state", "state__exact", "verb", "service", "kind")
+FILTERS += ("back", "page", "p", "o", "settled_at__gte", "nonsense", "payload.a", "\0")
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_nul_in_the_query_of_a_list_is_refused_or_ignored(admin_client, letter, name):
+    for field in FILTERS:
+        response = admin_client.get(f"/admin/eventbus/{name}/", {field: "\0"}, follow=True)
+
+        assert response.status_code == 200, field
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(f"{name}/%00/{page}/" for name in LISTS for page in ("change", "history", "delete")),
+        "deadletter/groups/%00",
+        "deadletter/%00/body",
+        "deadletter/%00/edit",
+        "outboxevent/%00/publish_again",
+        "plan/%00/progress",
+        "queue/%00/peek",
+        "queue/%00/redrive",
+    ],
+)
+def test_what_has_a_nul_for_a_key_is_not_there(admin_client, letter, path):
+    answers = [admin_client.get(f"/admin/eventbus/{path.strip('/')}/", follow=True)]
+    answers.append(admin_client.post(f"/admin/eventbus/{path.strip('/')}/", follow=True))
+
+    # Django goes from a row that is not there to its index.
+    assert {each.status_code for each in answers} <= {200, 403, 404}

@@ -36,6 +36,7 @@ from django_eventbus.failure_groups import (
     queues_of,
 )
 from django_eventbus.matching import letters_of, page_of
+from django_eventbus.messages import is_storable
 from django_eventbus.models import DeadLetter, FailureGroup
 from django_eventbus.needs import about_dlq
 from django_eventbus.permissions import sees, why_not_everywhere
@@ -194,8 +195,8 @@ def group_view(screen: ModelAdmin[Any], request: HttpRequest, fingerprint: str) 
     """Show one group; by POST, decide about it."""
     require_view(screen, request)
     using = screen.get_queryset(request).db
-    row = FailureGroup.objects.using(using).filter(pk=fingerprint).first()
-    queues = queues_of(fingerprint, using) if conf.permission else []
+    row = _row_of(fingerprint, using)
+    queues = queues_of(fingerprint, using) if row and conf.permission else []
     if row is None or (conf.permission and not any(sees(request.user, [each]) for each in queues)):
         raise Http404(_("There is no such group."))
     refusal = why_not_everywhere(request.user, "redrive", queues)
@@ -207,6 +208,11 @@ def group_view(screen: ModelAdmin[Any], request: HttpRequest, fingerprint: str) 
             return _decided(screen, request, fingerprint, form.cleaned_data, using)
     context = {"row": row, "form": form, "why_not": refusal, **_one(screen, request, row, using)}
     return page(screen, request, "failure_group", str(row), **context)
+
+
+def _row_of(fingerprint: str, using: str) -> FailureGroup | None:
+    rows = FailureGroup.objects.using(using)
+    return rows.filter(pk=fingerprint).first() if is_storable(fingerprint) else None
 
 
 def _one(

@@ -135,7 +135,7 @@ class QueueAdmin(PlainReadOnlyAdmin):
     def _queue(self, request: HttpRequest, name: str) -> Queue:
         if not self.has_view_permission(request):
             raise PermissionDenied
-        queue: Queue | None = self.get_queryset(request).filter(pk=name).first()
+        queue: Queue | None = self.get_object(request, name)
         if queue is None:
             raise Http404(f"{name} is no queue of this project, or no worker has looked at it yet.")
         return queue

@@ -6,8 +6,10 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
+from django.contrib.admin.views.main import ERROR_FLAG, SEARCH_VAR
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.html import format_html
@@ -17,6 +19,7 @@ from django.utils.translation import gettext_lazy
 
 from django_eventbus.admin.paging import CappedPaginator
 from django_eventbus.admin.related import attempts_of, elsewhere
+from django_eventbus.messages import is_storable
 
 if TYPE_CHECKING:
     _ModelAdmin = admin.ModelAdmin[Any]
@@ -33,6 +36,19 @@ class PlainReadOnlyAdmin(_ModelAdmin):
 
     class Media:
         css = {"all": ["eventbus/admin.css"]}
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        """Leave out filters that PostgreSQL could not compare with, as Django does with wrong ones."""
+        # Django itself refuses what cannot be searched for.
+        filters = ((name, each) for name, each in request.GET.lists() if name != SEARCH_VAR)
+        if all(is_storable("".join((name, *texts))) for name, texts in filters):
+            return super().changelist_view(request, extra_context)
+        return redirect(f"{request.path}?{ERROR_FLAG}=1")
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
+        """Return the row, or None: also for a key that PostgreSQL could not compare with."""
+        is_key = is_storable(object_id)
+        return super().get_object(request, object_id, from_field) if is_key else None
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
