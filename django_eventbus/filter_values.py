@@ -19,6 +19,10 @@ from django_eventbus.messages import DEEPEST, is_storable
 from django_eventbus.time_bounds import is_too_far
 
 _MOST_IDS = 10_000
+#: Of a path, as many steps may be places: each doubles what SQLite is asked for.
+_MOST_PLACES = 4
+#: Digits of a place in a list; SQLite takes a larger number for a small one.
+_LONGEST_PLACE = 9
 #: A step of a path in the payload: a name, or, if it has dots, a name in quotes.
 _STEP = re.compile(r'"([^"]+)"|([^."][^.]*)')
 
@@ -52,6 +56,11 @@ def _not_single() -> str:
     return gettext("write a single value, not an object or a list")
 
 
+def may_be_place(step: str) -> bool:
+    """Whether a step of a path may be a place in a list; it may be a key all the same."""
+    return step.isascii() and step.isdigit() and len(step) <= _LONGEST_PLACE
+
+
 def payload_path(path: str) -> tuple[str, ...]:
     steps, at = [], 0
     while step := _STEP.match(path, at):
@@ -59,7 +68,8 @@ def payload_path(path: str) -> tuple[str, ...]:
         at = step.end() + 1
         if path[step.end() : at] != ".":
             break
-    if at != len(path) + 1 or len(steps) > DEEPEST:
+    is_bounded = len(steps) <= DEEPEST and sum(map(may_be_place, steps)) <= _MOST_PLACES
+    if at != len(path) + 1 or not is_bounded:
         raise ValueError(gettext("write where in the payload, such as payload.order.id=42"))
     return tuple(steps)
 

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import reduce
-from itertools import groupby
+from itertools import groupby, product
 from operator import or_
 from typing import Any
 
 from django.db import connections
 from django.db.models import Q
-from django.db.models.fields.json import KeyTransform
 from django.utils import timezone
 
 from django_eventbus.cuts import make_cut
+from django_eventbus.filter_values import may_be_place
 from django_eventbus.models import DeadLetter, PlannedLetter
 from django_eventbus.models.dead_letter import DeadLetterQuerySet
+from django_eventbus.models.json_place import JSONPlace, Path
 from django_eventbus.selections import Cut, Selection, Term
 
 #: A count stops here: a page says "more than" instead of counting a million.
 COUNT_LIMIT = 10_000
+_COLUMNS = {"payload": "payload", "header": "headers"}
 
 
 def letters_of(selection: Selection, using: str) -> DeadLetterQuerySet:
@@ -64,18 +66,24 @@ def _any(conditions: Iterable[Q]) -> Q:
 
 
 def _with_json(letters: DeadLetterQuerySet, name: str, terms: list[Term]) -> DeadLetterQuerySet:
-    column = "payload" if terms[0].name == "payload" else "headers"
-    path = terms[0].path
+    column, path = _COLUMNS[terms[0].name], terms[0].path
     values = [value for term in terms for value in term.value]
-    # Containment, which the GIN index answers, is PostgreSQL's; it knows no places in a list.
+    # A header is never in a list.
+    has_places = column == "payload" and any(map(may_be_place, path))
     is_postgres = connections[letters.db].vendor == "postgresql"
-    if is_postgres and not any(part.isdigit() for part in path):
+    # Containment, which the GIN index answers, is PostgreSQL's; it knows no places in a list.
+    if is_postgres and not has_places:
         nested = [Q(**{f"{column}__contains": _nested(path, value)}) for value in values]
         return letters.filter(_any(nested))
-    place: Any = column
-    for part in path:
-        place = KeyTransform(part, place)
-    return letters.alias(**{name: place}).filter(_any(Q(**{name: value}) for value in values))
+    readings = _readings(path) if has_places and not is_postgres else [path]
+    places = {f"{name}_{n}": JSONPlace(each, column) for n, each in enumerate(readings)}
+    matches = (Q(**{place: value}) for place in places for value in values)
+    return letters.alias(**places).filter(_any(matches))
+
+
+def _readings(path: Iterable[str]) -> list[Path]:
+    """Return *path* with each number as a key and as a place in a list, in every combination."""
+    return list(product(*((step, int(step)) if may_be_place(step) else (step,) for step in path)))
 
 
 def _nested(path: Iterable[str], value: Any) -> Any:

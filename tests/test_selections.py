@@ -153,6 +153,22 @@ def test_a_number_may_be_larger_than_any_column_holds(name, number):
         (['payload."a.b".c=1'], {"payload": {"a.b": {"c": 1}}}),
         (['payload.note=""'], {"payload": {"note": ""}}),
         (["payload.lines.0.sku=A"], {"payload": {"lines": [{"sku": "A"}]}}),
+        (["payload.lines.00.sku=A"], {"payload": {"lines": [{"sku": "A"}]}}),
+        (["payload.0.sku=A"], {"payload": [{"sku": "A"}]}),
+        (["payload.0=true"], {"payload": [True]}),
+        (["payload.years.2024=x"], {"payload": {"years": {"2024": "x"}}}),
+        (["payload.years.2024=null"], {"payload": {"years": {"2024": None}}}),
+        (["payload.years.2024.0.total=7"], {"payload": {"years": {"2024": [{"total": 7}]}}}),
+        (["payload.0.1.2.3=7"], {"payload": [{"1": [0, 0, {"3": 7}]}]}),
+        (["payload.2024=x"], {"payload": {"2024": "x"}}),
+        (['payload."2024"=x'], {"payload": {"2024": "x"}}),
+        (["payload.007=x"], {"payload": {"007": "x"}}),
+        (["payload.-1=x"], {"payload": {"-1": "x"}}),
+        (["payload.²=x"], {"payload": {"²": "x"}}),
+        (["payload." + "9" * 30 + "=x"], {"payload": {"9" * 30: "x"}}),
+        (["payload.2024=x", "payload.2024=y"], {"payload": {"2024": "y"}}),
+        (["header.42=x"], {"headers": {"42": "x"}}),
+        (["header.1.5=x"], {"headers": {"1.5": "x"}}),
         (["payload.is_paid=true"], {"payload": {"is_paid": True}}),
         (["payload.note=null"], {"payload": {"note": None}}),
         (["attempts_min=3"], {"attempts": 3}),
@@ -217,6 +233,38 @@ def test_words_of_an_error_are_estimated_by_the_statistics_of_each_column():
             letters_of(Selection.from_words([f"error={words}"]), "default").explain(format="json")
         )
         assert plan["Plan"]["Plan Rows"] > 100, plan
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("words", "payload"),
+    [
+        ("payload.lines.-1=A", {"lines": ["A"]}),
+        ("payload.lines.4294967296=A", {"lines": ["A"]}),
+        ("payload.lines.1=A", {"lines": ["A"]}),
+        ("payload.lines=A", {"lines": ["A"]}),
+        ("payload.lines.sku=A", {"lines": [{"sku": "A"}]}),
+    ],
+)
+def test_a_place_is_counted_from_the_first(words, payload):
+    letter(1, payload=payload)
+
+    assert found(words) == set()
+
+
+def test_a_path_has_few_numbers():
+    assert Selection.from_words(["payload.a" + ".0" * 4 + "=1"])
+    with pytest.raises(BadSelection, match="write where in the payload"):
+        Selection.from_words(["payload.a" + ".0" * 5 + "=1"])
+
+
+@pytest.mark.postgres
+@pytest.mark.django_db
+@pytest.mark.parametrize("words", ["payload.order_id=1", "header.42=x", "payload.-1.a=1"])
+def test_the_index_answers_for_names(words):
+    sql = str(letters_of(Selection.from_words([words]), "default").query)
+
+    assert "@>" in sql
 
 
 @pytest.mark.django_db
