@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, urlencode
 import pytest
 from django.contrib.admin.utils import quote
 from django.core.management import call_command
+from django.db import connection, connections
 from django.test import Client
 from django.utils import timezone
 from django.utils.html import escape
@@ -210,6 +211,36 @@ def test_a_person_decides_about_a_group(admin_client, group, verb, status):
     assert (group.status, group.note, group.changed_by) == (status, "we know", "admin")
     assert "we know" in text(shown)
     assert AuditEntry.objects.get().by == "admin"
+
+
+class FromReplica:
+    """A router that reads the bus's tables from a replica."""
+
+    def db_for_read(self, model, **hints):
+        return "replica" if model._meta.app_label == "eventbus" else None
+
+    def db_for_write(self, model, **hints):
+        return "default"
+
+
+@pytest.fixture
+def replica(settings, group):
+    """Let pages read by a connection that cannot write."""
+    options = {"options": "-c default_transaction_read_only=on"}
+    connections.settings["replica"] = {**connection.settings_dict, "OPTIONS": options}
+    connections["replica"].connect()
+    settings.DATABASE_ROUTERS = [f"{__name__}.FromReplica"]
+    yield
+    connections["replica"].close()
+    del connections["replica"], connections.settings["replica"]
+
+
+@pytest.mark.postgres
+def test_a_decision_is_written_where_it_can_be_written(admin_client, replica, group):
+    decided = admin_client.post(f"{GROUPS}groups/{group.pk}/", {"verb": "resolve"})
+
+    assert decided.status_code == 302
+    assert FailureGroup.objects.using("replica").get().status == "resolved"
 
 
 def test_a_group_that_was_decided_about_is_out_of_the_way_until_it_comes_back(

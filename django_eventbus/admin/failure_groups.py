@@ -18,6 +18,7 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from django_eventbus.admin.dashboard import url
 from django_eventbus.admin.dead_letter_verbs import buttons_for
+from django_eventbus.admin.dry_run import database_of
 from django_eventbus.admin.filters import filters_in, form_of, seen_by, selection_in
 from django_eventbus.admin.outcomes import lines_of
 from django_eventbus.admin.pages import page, require_view, url_of
@@ -205,7 +206,7 @@ def group_view(screen: ModelAdmin[Any], request: HttpRequest, fingerprint: str) 
         if refusal:
             raise PermissionDenied
         if form.is_valid():
-            return _decided(screen, request, fingerprint, form.cleaned_data, using)
+            return _decided(screen, request, fingerprint, form.cleaned_data)
     context = {"row": row, "form": form, "why_not": refusal, **_one(screen, request, row, using)}
     return page(screen, request, "failure_group", str(row), **context)
 
@@ -230,14 +231,10 @@ def _one(
 
 
 def _decided(
-    screen: ModelAdmin[Any],
-    request: HttpRequest,
-    fingerprint: str,
-    answers: dict[str, Any],
-    using: str,
+    screen: ModelAdmin[Any], request: HttpRequest, fingerprint: str, answers: dict[str, Any]
 ) -> HttpResponse:
     verb = answers["verb"]
-    by = request.user.get_username()
+    by, using = request.user.get_username(), database_of(screen, request)
     until = answers["until"] if verb == "ignore" else None
     decide(fingerprint, verb, by=by, note=answers["note"], until=until, using=using)
     screen.message_user(request, _("The group's status was changed."), messages.SUCCESS)
