@@ -10,11 +10,16 @@ from itertools import combinations
 from typing import Any
 
 from django.core import checks
-from django.core.checks import CheckMessage, Error, Warning
-from django.db import connections
+from django.core.checks import CheckMessage, Error
 
 from django_eventbus import layout, transports
 from django_eventbus.conf import NAME_LIMIT, SETTINGS, conf, is_word
+from django_eventbus.database_checks import (
+    check_databases,
+    check_sqlite,
+    check_time_zones,
+    check_vendor,
+)
 from django_eventbus.exceptions import BadSetting
 from django_eventbus.patterns import overlap
 from django_eventbus.routing import COMMANDS
@@ -210,60 +215,6 @@ def check_handlers(**kwargs: Any) -> Iterator[CheckMessage]:
             )
 
 
-def check_databases(**kwargs: Any) -> Iterator[CheckMessage]:
-    for each in registry:
-        if each.using not in connections:
-            yield Error(
-                f"The subscription {each.name!r} uses the database {each.using!r}, "
-                "which is not in DATABASES.",
-                hint="Its inbox lives where its data lives: name that database with using=.",
-                id="eventbus.E008",
-            )
-
-
-def check_vendor(**kwargs: Any) -> Iterator[CheckMessage]:
-    for alias in _known_databases():
-        if connections[alias].vendor not in ("postgresql", "sqlite"):
-            yield Error(
-                f"The database {alias!r} is {connections[alias].display_name}, which "
-                "django_eventbus does not support.",
-                hint="Use PostgreSQL, or SQLite on a single machine.",
-                id="eventbus.E009",
-            )
-        elif _driver(alias) == "psycopg2":
-            # Its errors have no sqlstate, by which a deadlock or an outage is told from a failure.
-            yield Error(
-                f"The database {alias!r} is used through psycopg2, whose errors do not tell an "
-                "outage from a failure.",
-                hint="pip install 'django-eventbus[postgres]': Django prefers psycopg 3 to it.",
-                id="eventbus.E009",
-            )
-
-
-def _driver(alias: str) -> str:
-    return getattr(getattr(connections[alias], "Database", None), "__name__", "")
-
-
-def check_sqlite(**kwargs: Any) -> Iterator[CheckMessage]:
-    for alias in _known_databases():
-        connection = connections[alias]
-        if connection.vendor != "sqlite":
-            continue
-        options = connection.settings_dict.get("OPTIONS", {})
-        is_immediate = str(options.get("transaction_mode", "")).upper() == "IMMEDIATE"
-        if not is_immediate or "WAL" not in str(options.get("init_command", "")).upper():
-            yield Warning(
-                f"The SQLite database {alias!r} will often be locked.",
-                hint="Set OPTIONS to {'transaction_mode': 'IMMEDIATE', 'timeout': 20, "
-                "'init_command': 'PRAGMA journal_mode=WAL;'}.",
-                id="eventbus.W001",
-            )
-
-
-def _known_databases() -> list[str]:
-    return [alias for alias in registry.databases() if alias in connections]
-
-
 CHECKS: tuple[Callable[..., Iterator[CheckMessage]], ...] = (
     check_service,
     check_unknown_keys,
@@ -282,6 +233,7 @@ CHECKS: tuple[Callable[..., Iterator[CheckMessage]], ...] = (
     check_databases,
     check_vendor,
     check_sqlite,
+    check_time_zones,
 )
 
 

@@ -217,6 +217,11 @@ class Conf:
         return given
 
     @property
+    def has_time_zones(self) -> bool:
+        """USE_TZ of Django itself."""
+        return bool(settings.USE_TZ)
+
+    @property
     def namespace(self) -> str:
         """NAMESPACE, or SERVICE up to its first hyphen, or "default"."""
         return _NAMESPACE.read(self.given) or self._prefix

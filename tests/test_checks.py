@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 from django.core import checks as django_checks
 from django.core.management import call_command
-from django.core.management.base import SystemCheckError
+from django.core.management.base import CommandError, SystemCheckError
 from django.db import connections
 from django.db.backends.dummy.base import DatabaseWrapper as DummyDatabase
 from django.db.backends.sqlite3.base import DatabaseWrapper as SqliteDatabase
@@ -305,6 +305,14 @@ def test_sqlite_with_wal_and_immediate_in_any_case_passes():
 
 def test_a_wrong_service_is_not_told_to_leave_it_to_a_default_that_there_is_not():
     assert "Name this service" in found(SERVICE="two words")["eventbus.E003"].hint
+
+
+@override_settings(USE_TZ=False)
+def test_times_without_a_zone_are_an_error():
+    with pytest.raises(CommandError, match="USE_TZ is off"):
+        call_command("consume_events")
+
+    assert "Set USE_TZ = True" in found()["eventbus.E017"].hint
 
 
 @pytest.mark.parametrize("pattern", ["order placed", "order.*d", "order..placed", ".", ""])
