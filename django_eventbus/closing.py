@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 
 from django_eventbus import audit
 from django_eventbus.exceptions import NothingToDo
+from django_eventbus.locked_letters import without_waiting
 from django_eventbus.matching import freeze, letters_of
 from django_eventbus.models import DeadLetter, Plan
+from django_eventbus.models.dead_letter import DeadLetterQuerySet
 from django_eventbus.plan_actions import ACTIONS
 from django_eventbus.plan_steps import steps
 from django_eventbus.plans import Pace, make_closing_plan, progress
@@ -26,6 +30,14 @@ _PAUSE = 0.05
 Action = Plan.Action
 #: Told after each step how many are done so far.
 Progress = Callable[[int], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ignored:
+    """How many are out of sight, and how many were left: a handler holds them."""
+
+    changed: int
+    left: int
 
 
 def discard(ids: Iterable[int], *, reason: str, by: str, using: str) -> int:
@@ -56,19 +68,39 @@ def ignore_selected(
     """
     Put what waits of *selection* out of sight until then; None: show it again.
 
+    Return how many; those whose handler is at work are left as they are.
     Raise ValueError if *until* is at an end of the calendar.
     """
+    return ignore_what_is_free(selection, until, by=by, reason=reason, using=using).changed
+
+
+def ignore_what_is_free(
+    selection: Selection, until: datetime | None, *, by: str, reason: str, using: str
+) -> Ignored:
+    """Do as ignore_selected(), and tell also how many were left."""
     if until:
         require_within_calendar(until)
     chosen = freeze(selection, using)
-    letters = letters_of(chosen, using).filter(state__in=DeadLetter.WAITING)
-    facts = {"until": until.isoformat() if until else ""}
+    letters = letters_of(chosen, using).filter(state__in=DeadLetter.WAITING).order_by()
+    facts: dict[str, Any] = {"until": until.isoformat() if until else ""}
     with transaction.atomic(using=using):
-        count = letters.update(ignored_until=until)
+        done = _put_out_of_sight(letters, until)
+        if done.left:
+            facts["left"] = done.left
         audit.record(
-            "ignore", by=by, why=reason, selection=chosen, using=using, count=count, outcome=facts
-        )
-    return count
+            "ignore", by=by, why=reason, selection=chosen, using=using, count=done.changed,
+            outcome=facts,
+        )  # fmt: skip
+    return done
+
+
+def _put_out_of_sight(letters: DeadLetterQuerySet, until: datetime | None) -> Ignored:
+    meant = letters.count()
+    free = list(without_waiting(letters).values_list("pk", flat=True))
+    for start in range(0, len(free), _BATCH):
+        batch = DeadLetter.objects.using(letters.db).filter(pk__any_of=free[start : start + _BATCH])
+        batch.update(ignored_until=until)
+    return Ignored(changed=len(free), left=max(meant - len(free), 0))
 
 
 def closing_pace(*, canary: int = 0, rate: float | None = None, limit: int | None = None) -> Pace:

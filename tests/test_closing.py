@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -325,6 +326,44 @@ def test_nothing_is_ignored_until_the_end_of_the_calendar(bus, fault, year):
 
     assert bus.letter.ignored_until is None
     assert not AuditEntry.objects.exists()
+
+
+@contextmanager
+def held_by_a_handler(letter):
+    """Let another connection hold *letter*, as a handler that runs for it does."""
+    held, done = threading.Event(), threading.Event()
+
+    def hold():
+        try:
+            with transaction.atomic():
+                DeadLetter.objects.select_for_update().get(pk=letter.pk)
+                held.set()
+                done.wait(20)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        holding = pool.submit(hold)
+        try:
+            assert held.wait(20)
+            yield
+        finally:
+            done.set()
+        holding.result()
+
+
+@pytest.mark.postgres
+def test_ignoring_does_not_wait_for_a_handler_and_tells_what_it_left():
+    under_way, free = many(2)
+    soon = timezone.now() + timedelta(hours=1)
+
+    with held_by_a_handler(under_way), transaction.atomic():
+        connection.cursor().execute("SET LOCAL lock_timeout = '1s'")
+        assert ignore_selected(ALL, soon, reason="known", **WHO) == 1
+
+    assert list(letters_of(Selection.from_words(["ignored=yes"]), "default")) == [free]
+    entry = AuditEntry.objects.get()
+    assert (entry.count, entry.outcome) == (1, {"until": soon.isoformat(), "left": 1})
 
 
 def test_what_is_ignored_still_counts_in_its_group_and_moves_with_it(bus, fault):

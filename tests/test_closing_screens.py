@@ -29,6 +29,7 @@ from django_eventbus.selections import Selection
 from django_eventbus.subscriptions import registry
 from tests.shop.models import Effect
 from tests.test_admin import Handler, page_of, states, subscribed, text, user_with
+from tests.test_closing import held_by_a_handler
 from tests.test_redrive_screens import (
     DRY_RUN,
     GROUPS,
@@ -239,6 +240,18 @@ def test_what_is_ignored_is_not_in_the_list_until_it_is_asked_for(admin_client, 
     assert admin_client.get(f"{LIST}?ignored=yes&state=open").context["count"] == 1
     confirm(admin_client, asked, until="")
     assert admin_client.get(LIST, follow=True).context["count"] == 3
+
+
+@pytest.mark.postgres
+def test_what_is_under_way_is_left_out_when_the_rest_is_ignored(admin_client, letters):
+    until = (timezone.now() + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M")
+    asked = admin_client.get(f"{GROUPS}ignore/?type=order.placed")
+
+    with held_by_a_handler(letters[0]):
+        done = confirm(admin_client, asked, until=until)
+
+    assert "2 dead letters were changed." in text(done)
+    assert "1 dead letter was left as it is: its handler is at work." in text(done)
 
 
 @pytest.mark.parametrize("until", ["9999-12-31T23:59", "9999-01-01T00:00"])

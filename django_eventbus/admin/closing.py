@@ -27,7 +27,7 @@ from django_eventbus.admin.ways_back import query_of_list, way_back
 from django_eventbus.closing import (
     begin_to_carry_out,
     closing_pace,
-    ignore_selected,
+    ignore_what_is_free,
     start_closing,
 )
 from django_eventbus.conf import conf
@@ -172,8 +172,9 @@ def _done(
     by, using = request.user.get_username(), database_of(screen, request)
     if verb.action is None:
         until, reason = answers["until"], answers["reason"]
-        done = ignore_selected(selection, until, by=by, reason=reason, using=using)
-        _tell(screen, request, done)
+        done = ignore_what_is_free(selection, until, by=by, reason=reason, using=using)
+        _tell(screen, request, done.changed)
+        _tell_left(screen, request, done.left)
         return redirect(way_back(screen, request, selection))
     pace = closing_pace()
     try:
@@ -209,3 +210,13 @@ def _tell(
         url, name = reverse("admin:eventbus_plan_change", args=[plan.pk]), name_of(plan)
         words = format_html('{} <a href="{}">{}</a>', words, url, name)
     screen.message_user(request, words, messages.SUCCESS if done else messages.WARNING)
+
+
+def _tell_left(screen: ModelAdmin[Any], request: HttpRequest, left: int) -> None:
+    words = ngettext(
+        "%d dead letter was left as it is: its handler is at work.",
+        "%d dead letters were left as they are: their handlers are at work.",
+        left,
+    )
+    if left:
+        screen.message_user(request, words % left, messages.WARNING)
