@@ -145,6 +145,20 @@ def test_what_is_said_of_plans_does_not_go_with_a_re_drive_from_the_broker(words
     assert not AuditEntry.objects.exists()
 
 
+def test_a_user_without_a_name_is_known_by_number(monkeypatch):
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    # As in a container that runs as a user of whom the image knows nothing.
+    monkeypatch.setattr("os.getuid", lambda: 54321)
+    dead_letters(1)
+
+    run("redrive_events", "--yes")
+    run("steer_plan", str(Plan.objects.get().pk), "pause")
+
+    assert Plan.objects.get().created_by == "uid 54321"
+    assert set(AuditEntry.objects.values_list("by", flat=True)) == {"uid 54321"}
+
+
 def test_only_yes_is_yes(monkeypatch):
     class Terminal(io.StringIO):
         def isatty(self):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import getpass
 import json
 import sys
 from typing import Any
@@ -13,6 +12,7 @@ from django.core.management.base import CommandError, CommandParser
 from django_eventbus.dry_runs import Forecast
 from django_eventbus.exceptions import EventBusError
 from django_eventbus.management.printing_command import PrintingCommand
+from django_eventbus.management.system_user import system_user
 from django_eventbus.management.worker_command import (
     positive,
     refuse_broken_configuration,
@@ -56,7 +56,7 @@ class SelectionCommand(PrintingCommand):
         raise NotImplementedError
 
     def by(self, options: dict[str, Any]) -> str:
-        return options["by"] or getpass.getuser()
+        return options["by"] or system_user()
 
     def confirm(self, question: str, options: dict[str, Any]) -> None:
         """Ask, unless told not to; end the command at anything but yes."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 from typing import Any
 
@@ -12,6 +11,7 @@ from django_eventbus import plans
 from django_eventbus.exceptions import BadPlan
 from django_eventbus.management.plan_words import plan_as_json, plan_in_words
 from django_eventbus.management.printing_command import PrintingCommand
+from django_eventbus.management.system_user import system_user
 from django_eventbus.management.worker_command import positive, refuse_missing_tables
 from django_eventbus.models import Plan
 
@@ -41,5 +41,5 @@ class Command(PrintingCommand):
         key, using = options["plan"], options["database"]
         if not options["verb"]:
             return Plan.objects.using(using).get(pk=key)
-        by = options["by"] or getpass.getuser()
+        by = options["by"] or system_user()
         return plans.VERBS[options["verb"]](key, by=by, using=using)
