@@ -21,6 +21,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 
 from django_eventbus.admin.read_only import ReadOnlyAdmin
+from django_eventbus.admin.refused_forms import refused_among
 from django_eventbus.admin.selections import Selection, preview_of
 
 
@@ -150,6 +151,7 @@ class ConfirmingAdmin(ReadOnlyAdmin):
             "media": self.media,
             "form": form,
             "errors": form.errors,
+            **refused_among([form]),
             "preview": preview,
             "forecast": verb.forecast(len(preview.selection)),
             "columns": columns,

@@ -42,7 +42,7 @@ class EditForm(forms.Form):
         widget=forms.Textarea(attrs={"rows": 2, "class": "vLargeTextField"}),
     )
     #: The round that was shown: what was re-driven since is another.
-    round = forms.IntegerField(widget=forms.HiddenInput)
+    round = forms.IntegerField(label=gettext_lazy("Round"), widget=forms.HiddenInput)
 
     def __init__(self, data: Any, letter: DeadLetter) -> None:
         self.letter = letter
@@ -61,8 +61,9 @@ class EditForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         data: dict[str, Any] = super().clean() or {}
-        if not self.errors:
-            for problem in problems_of(self.letter, self.edit):
+        if "payload" in data:
+            edit = Edit(payload=data["payload"], headers=data.get("headers", {}))
+            for problem in problems_of(self.letter, edit):
                 field = "headers" if problem.startswith("header ") else "payload"
                 self.add_error(field, translated(problem))
         if not self.errors and is_unchanged(self.letter, self.edit):

@@ -14,6 +14,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext as _
 
+from django_eventbus.admin.refused_forms import refused_among
 from django_eventbus.exceptions import BadSelection
 from django_eventbus.permissions import Verb, why_not
 
@@ -65,6 +66,7 @@ def page(
         "opts": screen.opts,
         "has_view_permission": True,
         "media": screen.media,
+        **refused_among(context.values()),
         **context,
     }
     return TemplateResponse(request, f"admin/eventbus/{name}.html", framed)

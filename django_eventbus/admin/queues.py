@@ -27,6 +27,7 @@ from django_eventbus.admin.dashboard import listed, url
 from django_eventbus.admin.errand_forms import FORMS, ErrandForm, why_not
 from django_eventbus.admin.pages import page
 from django_eventbus.admin.read_only import PlainReadOnlyAdmin, ago
+from django_eventbus.admin.refused_forms import refused_among
 from django_eventbus.durations import label, seconds
 from django_eventbus.errands import ask, owners_of_dlq
 from django_eventbus.matching import capped_count, letters_of
@@ -149,6 +150,7 @@ class QueueAdmin(PlainReadOnlyAdmin):
             "original": queue,
             "has_view_permission": True,
             "media": self.media,
+            **refused_among(forms.values()),
             **self._context(request, queue, forms),
         }
         return TemplateResponse(request, "admin/eventbus/queue.html", context)

@@ -115,7 +115,7 @@ def test_discard_asks_again_until_it_has_a_reason(page, charge):
     page.goto(f"{LIST}{letter.pk}/change/")
     page.get_by_role("link", name="Discard").click()
     page.get_by_role("button", name="Discard").click()
-    page.get_by_text("This field is required.").wait_for()
+    page.get_by_text("This field is required.", exact=True).wait_for()
 
     page.get_by_label("Reason:").fill("A test order.")
     page.keyboard.press("Tab")
