@@ -253,9 +253,27 @@ def test_a_group_that_was_decided_about_is_out_of_the_way_until_it_comes_back(
     back = admin_client.get(GROUPS)
 
     assert (len(quiet.context["cards"]), len(quiet.context["quiet"])) == (0, 1)
-    assert "1 ignored or resolved" in text(quiet)
+    assert "1 ignored or resolved (3 dead letters)" in text(quiet)
     assert (len(back.context["cards"]), len(back.context["quiet"])) == (1, 0)
-    assert "came back" in text(back)
+    assert "new came back" in text(back)
+    one = text(admin_client.get(f"{GROUPS}groups/{group.pk}/"))
+    assert "new came back resolved, by ada" in one
+
+
+def test_an_ignored_group_says_until_when(admin_client, group):
+    group.ignore(timezone.now().replace(year=2099, month=1, day=31, hour=12), "ada", "")
+
+    for path in (GROUPS, f"{GROUPS}groups/{group.pk}/"):
+        assert re.search(r"ignored until 2099-01-31 \d\d:\d\d", text(admin_client.get(path)))
+
+
+def test_what_is_done_to_the_group_is_told_apart_from_what_is_done_to_its_dead_letters(
+    admin_client, group
+):
+    shown = text(admin_client.get(f"{GROUPS}groups/{group.pk}/"))
+
+    assert "To its dead letters: Re-drive… Discard… Ignore until…" in shown
+    assert "Ignore the group until that time" in shown
 
 
 def filled_in(shown) -> dict[str, list[str]]:

@@ -62,6 +62,8 @@ class Card:
     bars: list[Bar]
     trend: str
     status: str
+    #: When it is new again, if it is ignored.
+    until: datetime | None
     first_seen: str
     last_seen: str
     url: str
@@ -122,9 +124,11 @@ def _found(
     asked, selection = selections
     beside = buckets(selection, using=using)
     found, total = groups(selection, using=using, limit=SIZE, offset=number * SIZE, span=SPAN)
+    quiet = [group for group in found if _is_quiet(group)]
     return {
-        "cards": [card_of(screen, group, asked) for group in found if not _is_quiet(group)],
-        "quiet": [card_of(screen, group, asked) for group in found if _is_quiet(group)],
+        "cards": [card_of(screen, group, asked) for group in found if group not in quiet],
+        "quiet": [card_of(screen, group, asked) for group in quiet],
+        "quiet_letters": sum(group.count for group in quiet),
         "total": total,
         "beside": _beside(screen, asked, beside),
         "is_more_beside": any(beside.values()),
@@ -178,13 +182,20 @@ def card_of(screen: ModelAdmin[Any], group: Group, asked: Selection) -> Card:
         group=group,
         bars=bars_of(group.trend),
         trend=words % fresh,
-        status=str(FailureGroup.Status(group.status).label),
+        status=str(FailureGroup.Status(_shown_status(group)).label),
+        until=group.row.ignored_until if group.status == FailureGroup.Status.IGNORED else None,
         first_seen=ago(group.first_seen),
         last_seen=ago(group.last_seen),
         url=url_of(screen, "group", group.row.pk, query=asked.query()),
         list_url=url_of(screen, "list", query=counted.query()),
         sample_url=url_of(screen, "change", group.sample) if group.sample else "",
     )
+
+
+def _shown_status(group: Group) -> str:
+    """Return the status; of what is back, resolved holds no more."""
+    is_resolved = group.status == FailureGroup.Status.RESOLVED
+    return FailureGroup.Status.NEW if is_resolved and group.is_back else group.status
 
 
 def _page_number(request: HttpRequest) -> int:
