@@ -540,6 +540,34 @@ def test_the_list_has_the_queue_the_attempts_and_the_time_of_each(admin_client, 
     assert re.search(r'<time datetime="[^"]+" title="[^"]*20\d\d[^"]*">', shown)
 
 
+def test_every_link_of_a_list_has_a_name_of_its_own(admin_client, bus, letters):
+    publish("order.placed", {}, key="order-42")
+    bus.drain()
+    plan_page = planned(admin_client, "state=open").url
+    carry_out(bus)
+
+    for path in (f"{LIST}?state=all", f"{plan_page}?outcome=failed", plan_page):
+        shown = admin_client.get(path).content.decode()
+        links = re.findall(r'<th scope="row"><a href=[^>]*>(.*?)</a>', shown, re.DOTALL)
+        names = {re.sub(r"<[^>]*>|\s+", " ", link).strip() for link in links}
+        assert len(names) == 4, path
+        assert sum("order-42" in name for name in names) == 1, path
+        assert all(any(each.message_id[-12:] in name for name in names) for each in letters)
+
+
+def test_a_page_is_closed_to_the_list_that_it_was_opened_from(admin_client, letters):
+    for path in (f"{LIST}?type=order.placed&state=open", f"{LIST}?payload.order_id=1&state=all"):
+        shown = admin_client.get(path).content.decode()
+        link = unescape(re.search(r'<th scope="row"><a href="([^"]*)"', shown)[1])
+        assert close_of(admin_client.get(link)) == path
+    assert close_of(admin_client.get(f"{GROUPS}{letters[0].pk}/change/")) == LIST
+
+
+def close_of(shown) -> str:
+    found = re.search(r'<a href="([^"]*)" class="closelink">', shown.content.decode())
+    return unescape(found[1])
+
+
 def test_a_secret_cannot_be_guessed_by_filtering(letters, settings):
     settings.EVENTBUS = {**settings.EVENTBUS, "REDACT": ["order_id", "tenant"]}
     client = user_with("view_deadletter")

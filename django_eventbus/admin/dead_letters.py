@@ -24,7 +24,7 @@ from django_eventbus.admin.outcomes import note_of, outcome_in_words
 from django_eventbus.admin.pages import View, page_urls, url_of
 from django_eventbus.admin.replacements import replacement_of
 from django_eventbus.admin.timelines import timeline_of
-from django_eventbus.admin.ways_back import of_ticked
+from django_eventbus.admin.ways_back import of_ticked, way_to_list
 from django_eventbus.models import DeadLetter
 from django_eventbus.permissions import hidden_from, may
 
@@ -65,6 +65,7 @@ class DeadLetterAdmin(CarriedMessageAdmin):
         letter = context["original"]
         context["timeline"] = timeline_of(request, letter)
         context["group_url"] = url_of(self, "group", letter.fingerprint)
+        context["close_url"] = way_to_list(self, request)
         context["buttons"] = buttons_of(self, request.user, letter)
         context["copies"] = copies_of(letter, hidden_from(request.user, letter.queue))
         return super().render_change_form(request, context, *args, **kwargs)

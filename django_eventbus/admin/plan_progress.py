@@ -109,7 +109,7 @@ def _errors(plan: Plan, rows: list[PlannedLetter]) -> dict[int, str]:
 
 def _letters(plan: Plan, ids: list[int]) -> dict[int, DeadLetter]:
     letters = DeadLetter.objects.using(plan._state.db).filter(pk__in=ids)
-    return letters.only("id", "type", "message_id", "subscription").in_bulk()
+    return letters.only("id", "type", "message_id", "subscription", "key").in_bulk()
 
 
 def _outcome(row: PlannedLetter, letter: DeadLetter | None, words: str) -> dict[str, Any]:

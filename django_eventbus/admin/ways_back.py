@@ -36,6 +36,11 @@ def query_of_list(request: HttpRequest) -> str:
     return data.get(BACK, "")
 
 
+def way_to_list(screen: ModelAdmin[Any], request: HttpRequest) -> str:
+    """Return the URL of the list that one came from; of the whole list, if of none."""
+    return _list(screen, query_of_list(request))
+
+
 def way_back(screen: ModelAdmin[Any], request: HttpRequest, selection: Selection) -> str:
     """Return the URL of the page that one came from, as it is now."""
     if query := query_of_list(request):

@@ -18,6 +18,9 @@ from django_eventbus.sentences import translated
 
 register = template.Library()
 
+#: As long as the last part of a UUID.
+_SHORT = 12
+
 
 @register.filter
 def eventbus_number(count: int | None) -> str:
@@ -35,6 +38,12 @@ def eventbus_age(seconds: int | None) -> str:
 def eventbus_words(text: str) -> str:
     """Write what a worker wrote down in the language of whoever reads it."""
     return translated(text)
+
+
+@register.filter
+def eventbus_short_id(message_id: str) -> str:
+    """Write the end of a long id: ids that were made together begin alike."""
+    return message_id if len(message_id) <= _SHORT else f"…{message_id[-_SHORT:]}"
 
 
 @register.filter
