@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.utils.formats import number_format
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -111,8 +112,10 @@ def _about_the_outbox(status: Status) -> Iterator[Need]:
 def _about_plans(status: Status) -> Iterator[Need]:
     for plan in status.plans:
         if plan.state == "paused":
-            words = _("Plan %(id)d is paused: %(note)s")
-            values = {"id": plan.id, "note": translated(plan.note)}
+            note = translated(plan.note)
+            is_said = note.startswith(capfirst(_("paused")))
+            words = _("Plan %(id)d: %(note)s") if is_said else _("Plan %(id)d is paused: %(note)s")
+            values = {"id": plan.id, "note": note}
             yield Need(code="paused", words=words % values, about={"plan": plan.id})
     if not status.has_relay:
         yield from _about_forsaken([each.id for each in status.plans if each.state != "paused"])

@@ -1038,6 +1038,39 @@ def test_what_failed_in_a_plan_is_the_selection_of_the_next_one(
     assert "did you mean" in text(admin_client.get(f"{LIST}?plan=1:faild&state=all"))
 
 
+def test_what_a_cancelled_plan_did_not_send_is_the_selection_of_the_next_one(
+    admin_client, bus, charge, letters
+):
+    words = "Re-drive what was not sent…"
+    charge.error = None
+    here = planned(admin_client, "type=order.placed", canary=1).url
+    Plan.objects.update(paced_at=timezone.now() - timedelta(hours=1))
+    step_plans("default")
+    assert words not in text(admin_client.get(here))
+    do(admin_client, Plan.objects.get(), "cancel")
+    carry_out(bus)
+
+    shown = admin_client.get(here)
+    assert words in text(shown)
+    query = re.search(r"dry-run/\?(plan=[^\"]*)", shown.content.decode())[1]
+    forecast = admin_client.get(f"{DRY_RUN}?{unescape(query)}")
+    assert "2 would be re-driven" in text(forecast)
+
+    posted(admin_client, forecast, reason="the rest")
+    carry_out(bus)
+    assert progress(Plan.objects.latest("pk"))["healed"] == 2
+
+
+def test_who_paused_a_plan_is_said_once(admin_client, plan):
+    do(admin_client, plan, "pause")
+
+    for path in (f"{PLANS}{plan.pk}/change/", "/admin/eventbus/"):
+        shown = text(admin_client.get(path))
+        assert "Paused by admin." in shown, path
+        assert "Paused: Paused" not in shown, path
+        assert "paused: Paused" not in shown, path
+
+
 def test_a_plan_that_nobody_carries_out_says_so(admin_client, bus, plan):
     words = "No relay is alive: nothing moves until one is started."
     here = f"{PLANS}{plan.pk}/change/"

@@ -13,6 +13,7 @@ from django.utils.functional import Promise
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 
+from django_eventbus.admin.plan_progress import state_in_words
 from django_eventbus.admin.plots import Plot, plots_of
 from django_eventbus.durations import rough
 from django_eventbus.figures import DeadLetterFigures, QueueFigures, Status, WorkerFigures
@@ -82,7 +83,7 @@ def dashboard_of(request: HttpRequest) -> dict[str, Any]:
                 row=each,
                 url=url(request, "plan_change", each.id),
                 kind=Plan.Action(each.action).label,
-                state=str(Plan.State(each.state).label),
+                state=" ".join(filter(None, state_in_words(each.state, each.note))),
             )
             for each in status.plans
         ],

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS
+from django.utils.text import capfirst
 
 from django_eventbus.admin.excerpts import short, visible
 from django_eventbus.admin.filters import in_words
@@ -69,6 +70,14 @@ def _parts(counts: dict[str, int]) -> list[Part]:
         parts.append(part)
         x = round(x + width, 2)
     return parts
+
+
+def state_in_words(state: str, note: str) -> tuple[str, str]:
+    """Return what a plan's *state* is called, and why it is so; "Paused by ada." says both."""
+    name, why = capfirst(str(Plan.State(state).label)), translated(note)
+    if why.startswith(name):
+        return why, ""
+    return (f"{name}:" if why else name), why
 
 
 def latest_outcomes(plan: Plan) -> list[dict[str, Any]]:

@@ -13,7 +13,6 @@ from django.shortcuts import redirect
 from django.template.loader import render_to_string
 from django.urls import URLPattern
 from django.utils import timezone
-from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -26,6 +25,7 @@ from django_eventbus.admin.plan_progress import (
     latest_outcomes,
     outcomes_of,
     progress_of,
+    state_in_words,
 )
 from django_eventbus.admin.read_only import ReadOnlyAdmin, ago
 from django_eventbus.conf import conf
@@ -147,14 +147,18 @@ def parts_of(screen: PlanAdmin, request: HttpRequest, plan: Plan) -> dict[str, A
 
 def texts_of(plan: Plan) -> dict[str, str]:
     """Return the state of *plan* and why it is so, as a screen reader says them."""
-    state, note = capfirst(plan.get_state_display()), translated(plan.note)
-    return {"state": f"{state}:" if note else state, "note": note}
+    return dict(zip(("state", "note"), state_in_words(plan.state, plan.note), strict=True))
 
 
-def _again(user: Any, plan: Plan, progress: Progress) -> bool:
-    """Whether to offer another plan, over what failed in this one."""
-    has_failed = any(part.count for part in progress.parts if part.state == Outcome.FAILED)
-    return has_failed and not plan.is_started and not _refusal(user, plan)
+def _again(user: Any, plan: Plan, progress: Progress) -> list[tuple[Any, str]]:
+    """Return what of this plan another one may be made of: a label, and its outcome."""
+    if plan.is_started or _refusal(user, plan):
+        return []
+    there = {part.state for part in progress.parts if part.count}
+    offers = [(gettext_lazy("Re-drive what failed again…"), str(Outcome.FAILED))]
+    if plan.is_redrive and plan.state == State.CANCELLED:
+        offers.append((gettext_lazy("Re-drive what was not sent…"), str(Outcome.SKIPPED)))
+    return [(label, outcome) for label, outcome in offers if outcome in there]
 
 
 def _outcomes(request: HttpRequest, plan: Plan, progress: Progress) -> dict[str, Any]:
