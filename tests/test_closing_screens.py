@@ -349,6 +349,18 @@ def test_the_editor_shows_the_message_and_locks_the_headers_of_the_bus(admin_cli
     assert "reserved" in str(refused.context["form"].errors["headers"])
 
 
+def test_the_editor_and_the_review_name_the_message_and_what_was_wrong_with_it(
+    admin_client, letter
+):
+    review = edited(admin_client, letter, '{"order_id": 1}')
+
+    assert "What changes" in text(review)
+    for shown in (admin_client.get(f"{GROUPS}{letter.pk}/edit/"), review):
+        link = f'<a href="{page_of(letter)}">order.placed {letter.message_id}</a>'
+        assert link in shown.content.decode()
+        assert "Subscription charge Error ValueError: the card is broken" in text(shown)
+
+
 def test_a_message_in_which_nothing_was_changed_is_not_sent(admin_client, letter):
     for step in ("review", "send"):
         refused = edited(admin_client, letter, '{"order_id": 0}', '{"tenant": "acme"}', step)

@@ -111,18 +111,24 @@ def diff_of(letter: DeadLetter, edit: Edit) -> list[DiffLine]:
     return diff_of_json(old, {"payload": edit.payload, "headers": edit.headers})
 
 
+def _about(screen: ModelAdmin[Any], letter: DeadLetter) -> dict[str, Any]:
+    return {
+        "letter": letter,
+        "receivers": ", ".join(each.name for each in receivers_of(letter)),
+        "back": url_of(screen, "change", letter.pk),
+    }
+
+
 def _editor(
     screen: ModelAdmin[Any], request: HttpRequest, letter: DeadLetter, form: EditForm
 ) -> HttpResponse:
     locked = {name: value for name, value in letter.headers.items() if is_reserved(name)}
     context = {
-        "letter": letter,
+        **_about(screen, letter),
         "form": form,
         "locked": headers_of(locked),
-        "receivers": ", ".join(each.name for each in receivers_of(letter)),
         "is_readable": is_readable(letter),
         "is_open": letter.state in DeadLetter.REDRIVABLE,
-        "back": url_of(screen, "change", letter.pk),
     }
     return page(screen, request, "edit", _("Edit and re-drive"), **context)
 
@@ -131,7 +137,7 @@ def _review(
     screen: ModelAdmin[Any], request: HttpRequest, letter: DeadLetter, form: EditForm
 ) -> HttpResponse:
     diff = diff_of(letter, form.edit)
-    context = {"letter": letter, "form": form, "diff": diff}
+    context = {**_about(screen, letter), "form": form, "diff": diff}
     return page(screen, request, "edit_review", _("Edit and re-drive: review"), **context)
 
 

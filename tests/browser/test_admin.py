@@ -94,6 +94,14 @@ def test_a_long_id_is_beside_its_buttons_and_a_long_command_is_whole(page, charg
     assert command.evaluate("each => each.scrollHeight - each.clientHeight") <= 0
 
 
+def test_the_payload_has_room_on_a_telephone(page, charge):
+    page.set_viewport_size({"width": 390, "height": 844})
+
+    page.goto(f"{LIST}{DeadLetter.objects.first().pk}/edit/")
+
+    assert page.get_by_label("Payload").bounding_box()["height"] >= 330
+
+
 def test_the_columns_of_the_outbox_fit_beside_the_filters(page, charge):
     page.set_viewport_size({"width": 1300, "height": 844})
     OutboxEvent.objects.update(
