@@ -6,9 +6,11 @@ import io
 import json
 import signal
 import sys
+from datetime import timedelta
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.utils import timezone
 
 from django_eventbus.conf import conf
 from django_eventbus.management.progress_bar import ProgressBar
@@ -226,6 +228,7 @@ def test_a_discard_pauses_after_its_canary_and_is_steered_from_a_terminal():
 
     assert said == {
         "action": "discard", "state": "paused", "pending": 2, "discarded": 1, "skipped": 0,
+        "ignored": 0,
     }  # fmt: skip
     assert shown.startswith(
         f"Plan {number} is paused: 2 pending, 1 discarded. The canary of 1 is done: look"
@@ -267,7 +270,50 @@ def test_a_dry_run_of_a_discard_has_nothing_of_a_re_drive():
 
     queue = conf.queue("counts")
     assert said == f"Would discard 2 of count.up, which reached no subscription on {queue}.\n"
-    assert sorted(told) == ["count", "filter", "staying", "targets"]
+    assert sorted(told) == ["count", "filter", "ignored", "staying", "targets"]
+
+
+def put_aside(letter):
+    tomorrow = timezone.now() + timedelta(days=1)
+    DeadLetter.objects.filter(pk=letter.pk).update(ignored_until=tomorrow)
+
+
+@pytest.mark.parametrize("command", ["discard_events", "redrive_events"])
+def test_what_is_ignored_for_now_is_left_out_and_counted(command):
+    aside, *others = dead_letters(3)
+    put_aside(aside)
+    sentence = "1 is ignored for now and stays: say ignored=yes, or its id, to mean it.\n"
+
+    said = run(command, "type=count.up", "--dry-run")
+    told = json.loads(run(command, "type=count.up", "--dry-run", "--json"))
+    done = run(command, "type=count.up", "--yes", "--reason", "x")
+
+    assert said.endswith(sentence)
+    assert (told["count"], told["ignored"]) == (2, 1)
+    assert done.endswith(sentence)
+    planned = Plan.objects.get().planned.values_list("dead_letter_id", flat=True)
+    assert sorted(planned) == [each.pk for each in others]
+    assert "ignored=no" in Plan.objects.get().filter
+    assert json.loads(run(command, "--yes", "--json", "type=none"))["ignored"] == 0
+
+
+@pytest.mark.parametrize("command", ["discard_events", "redrive_events"])
+@pytest.mark.parametrize(
+    ("words", "count"),
+    [
+        ("id={0.pk},{1.pk}", 2),
+        ("message_id={0.message_id}", 1),
+        ("ignored=yes", 1),
+        ("ignored=no", 1),
+    ],
+)
+def test_what_is_ignored_for_now_is_meant_if_it_is_named(command, words, count):
+    letters = dead_letters(2)
+    put_aside(letters[0])
+
+    told = json.loads(run(command, words.format(*letters), "--dry-run", "--json"))
+
+    assert (told["count"], told["ignored"]) == (count, 0)
 
 
 def test_nothing_to_do_is_said():
@@ -277,9 +323,10 @@ def test_nothing_to_do_is_said():
 def test_nothing_to_do_is_json_like_something():
     outcomes = {"pending": 0, "skipped": 0}
     redriven = dict.fromkeys(("sent", "healed", "failed", "unknown"), 0)
-    none = {"plan": None, "state": None, **outcomes}
+    none = {"plan": None, "state": None, "ignored": 0, **outcomes}
 
-    assert json.loads(run("redrive_events", "--yes", "--json")) == {"plan": None, "count": 0}
+    told = json.loads(run("redrive_events", "--yes", "--json"))
+    assert told == {"plan": None, "count": 0, "ignored": 0}
     waited = json.loads(run("redrive_events", "--yes", "--json", "--wait"))
     assert waited == {**none, "action": "redrive", **redriven}
     discarded = json.loads(run("discard_events", "--yes", "--json"))

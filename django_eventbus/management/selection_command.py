@@ -18,15 +18,20 @@ from django_eventbus.management.worker_command import (
     refuse_broken_configuration,
     refuse_missing_tables,
 )
+from django_eventbus.matching import letters_of
 from django_eventbus.selections import FILTERS, Selection
 
 _NOTHING = "Nothing is meant by this."
+#: Whoever names one of these means it, also if it is ignored for now.
+_NAMING = ("ignored", "id", "message_id")
 
 
 class SelectionCommand(PrintingCommand):
     """A command that does something to the dead letters that its filters mean."""
 
     requires_system_checks = []
+    #: How many were left out, as they are ignored for now; None: not asked.
+    ignored: int | None = None
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
@@ -47,9 +52,19 @@ class SelectionCommand(PrintingCommand):
         refuse_broken_configuration()
         refuse_missing_tables(options["database"])
         try:
-            self.work(Selection.from_words(options["filters"]), options)
+            self.work(self.meant(options), options)
         except EventBusError as error:
             raise CommandError(str(error)) from error
+
+    def meant(self, options: dict[str, Any]) -> Selection:
+        """Return what the filters mean: what is ignored for now only if it is named."""
+        selection = Selection.from_words(options["filters"])
+        if any(term.name in _NAMING for term in selection.terms):
+            self.ignored = 0
+            return selection
+        aside = letters_of(selection.with_terms(ignored="yes"), options["database"])
+        self.ignored = aside.redrivable().count()
+        return selection.with_terms(ignored="no")
 
     def work(self, selection: Selection, options: dict[str, Any]) -> None:
         """Do it, and show what came of it."""
@@ -68,7 +83,10 @@ class SelectionCommand(PrintingCommand):
             raise CommandError("Nothing was done.")
 
     def show(self, result: dict[str, Any], lines: list[str], options: dict[str, Any]) -> None:
-        for line in [json.dumps(result)] if options["json"] else lines:
+        if self.ignored is not None:
+            result = {**result, "ignored": self.ignored}
+        told = [json.dumps(result)] if options["json"] else [*lines, *_ignored(self.ignored or 0)]
+        for line in told:
             self.stdout.write(line)
 
 
@@ -144,6 +162,13 @@ def as_lines(forecast: Forecast) -> list[str]:
 
 def _staying(forecast: Forecast) -> list[str]:
     return [f"{count:,} are {state} and stay." for state, count in forecast.staying.items()]
+
+
+def _ignored(count: int) -> list[str]:
+    if count == 1:
+        return ["1 is ignored for now and stays: say ignored=yes, or its id, to mean it."]
+    words = f"{count:,} are ignored for now and stay: say ignored=yes, or their ids, to mean them."
+    return [words] if count else []
 
 
 def whole(text: str) -> int:

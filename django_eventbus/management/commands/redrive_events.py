@@ -66,6 +66,10 @@ class Command(SelectionCommand):
             "--from-broker", metavar="QUEUE", help="What lies in a DLQ: the queue, or its DLQ."
         )
 
+    def meant(self, options: dict[str, Any]) -> Selection:
+        # In a DLQ nothing is ignored, and filters are refused beside it.
+        return Selection() if options["from_broker"] else super().meant(options)
+
     def work(self, selection: Selection, options: dict[str, Any]) -> None:
         if options["from_broker"]:
             self._from_broker(options)
