@@ -203,7 +203,12 @@ def decide(
         else:
             _DECISIONS[verb](group, by, note)
         audit.record(
-            f"{verb} group", by=by, why=note, selection=f"group={fingerprint}", using=using
+            f"{verb} group",
+            by=by,
+            why=note,
+            selection=f"group={fingerprint}",
+            using=using,
+            outcome={"until": until.isoformat()} if until else {},
         )
     return group
 

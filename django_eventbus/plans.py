@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,12 +23,14 @@ from django_eventbus.messages import storable
 from django_eventbus.models import Plan, PlannedLetter
 from django_eventbus.models.dead_letter import DeadLetterQuerySet
 from django_eventbus.plan_actions import ACTIONS
+from django_eventbus.redaction import redacted
 from django_eventbus.selections import Selection
 from django_eventbus.sentences import gettext_noop, known
 
 _PAUSED = known(gettext_noop("Paused by %(by)s."))
 _CANCELLED = known(gettext_noop("Cancelled by %(by)s."))
-
+#: Characters of a patch that the audit keeps; the plan has all of it.
+_PATCH_LIMIT = 300
 
 _LIMITS: dict[str, Callable[[object], object]] = {
     "canary": setting_values.count_or_none,
@@ -132,8 +135,19 @@ def _written(plan: Plan, selection: Selection, pace: Pace | None, using: str) ->
             using=using,
             count=count,
             plan_id=plan.pk,
+            outcome=_changes(plan),
         )
     return plan
+
+
+def _changes(plan: Plan) -> dict[str, str]:
+    """Return what the audit keeps of a patch."""
+    # Hidden from everybody: whoever may read the audit need not be shown secrets.
+    if plan.patch is None:
+        return {}
+    shown = redacted(plan.patch, "payload", conf.redact)
+    text = json.dumps(shown, ensure_ascii=False)
+    return {"patch": text if len(text) <= _PATCH_LIMIT else f"{text[: _PATCH_LIMIT - 1]}…"}
 
 
 _REFUSALS = {

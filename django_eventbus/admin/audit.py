@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
-from urllib.parse import unquote_plus
+from typing import Any
+from urllib.parse import quote_plus, unquote_plus
 
 from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
 from django.db import DEFAULT_DB_ALIAS
-from django.urls import reverse
+from django.db.models import Q, QuerySet, TextField, Value
+from django.db.models.functions import Concat
+from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from django_eventbus.admin.audit_outcomes import result_in_words
-from django_eventbus.admin.excerpts import short, text_of
+from django_eventbus.admin.dashboard import url
+from django_eventbus.admin.excerpts import TEXT_LIMIT, short, text_of
 from django_eventbus.admin.filters import in_words
 from django_eventbus.admin.read_only import PlainReadOnlyAdmin
 from django_eventbus.exceptions import BadSelection
-from django_eventbus.models import AuditEntry
+from django_eventbus.models import AuditEntry, FailureGroup
 from django_eventbus.selections import Selection
 from django_eventbus.sentences import translated
 
 #: Characters of a selection that are read for a column: one of ids can be very long.
 MOST_READ = 1000
+#: Words of a search, and groups that one of them may be about.
+WORDS_LIMIT = 10
+GROUPS_LIMIT = 200
+
+
+class AuditList(ChangeList):
+    """Entries, each with the page of its plan."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        rows = list(self.result_list)
+        for row in rows:
+            row.plan_url = plan_url(request, row)
+        self.result_list = rows
 
 
 @admin.register(AuditEntry)
@@ -30,10 +49,37 @@ class AuditEntryAdmin(PlainReadOnlyAdmin):
     ordering = ("-at", "-id")
     list_display = ("at", "by", "verb", "count", "because", "selection", "plan", "result")
     list_filter = ("verb", "at")
-    search_fields = ("by__exact", "filter__contains")
-    search_help_text = _("Who did it, or words of the selection")
-    fields = ("at", "by", "verb", "count", "whole_reason", "whole_selection", "plan", "result")
-    readonly_fields = ("whole_reason", "whole_selection", "plan", "result")
+    # Which there are: get_search_results() asks for more.
+    search_fields = ("by__exact", "why__icontains", "filter__contains")
+    search_help_text = _("Who did it, or words of the reason or the selection")
+    fields = (
+        "at",
+        "by",
+        "verb",
+        "count",
+        "whole_reason",
+        "whole_selection",
+        "plan",
+        "whole_result",
+    )
+    readonly_fields = ("whole_reason", "whole_selection", "plan", "whole_result")
+
+    def get_changelist(self, request: HttpRequest, **options: Any) -> type[ChangeList]:
+        return AuditList
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
+        entry: Any = super().get_object(request, object_id, from_field)
+        if entry:
+            entry.plan_url = plan_url(request, entry)
+            entry.selection_url = selection_url(request, entry)
+        return entry
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        for word in search_term.split()[:WORDS_LIMIT]:
+            queryset = queryset.filter(about(word, queryset.db))
+        return queryset, False
 
     @admin.display(description=_("reason"))
     def because(self, entry: AuditEntry) -> str:
@@ -41,26 +87,69 @@ class AuditEntryAdmin(PlainReadOnlyAdmin):
 
     @admin.display(description=_("selection"))
     def selection(self, entry: AuditEntry) -> str:
-        return short(said(entry.filter, entry._state.db or DEFAULT_DB_ALIAS))
+        return short(said(entry.filter, _using(entry), MOST_READ))
 
     @admin.display(description=_("reason"))
     def whole_reason(self, entry: AuditEntry) -> str:
         return text_of(_why(entry))
 
     @admin.display(description=_("selection"))
-    def whole_selection(self, entry: AuditEntry) -> str:
-        return text_of(entry.filter)
+    def whole_selection(self, entry: Any) -> str:
+        words = text_of(said(entry.filter, _using(entry), TEXT_LIMIT))
+        if not entry.selection_url:
+            return words
+        return format_html('<a href="{}">{}</a>', entry.selection_url, words)
 
     @admin.display(description=_("plan"), ordering="plan_id")
-    def plan(self, entry: AuditEntry) -> str:
+    def plan(self, entry: Any) -> str:
         if entry.plan_id is None:
             return "-"
-        url = reverse("admin:eventbus_plan_change", args=[entry.plan_id])
-        return format_html('<a href="{}">{}</a>', url, entry.plan_id)
+        if not entry.plan_url:
+            return str(entry.plan_id)
+        return format_html('<a href="{}">{}</a>', entry.plan_url, entry.plan_id)
 
     @admin.display(description=_("what came of it"))
     def result(self, entry: AuditEntry) -> str:
         return short(result_in_words(entry.outcome)) if entry.outcome else "-"
+
+    @admin.display(description=_("what came of it"))
+    def whole_result(self, entry: AuditEntry) -> str:
+        return text_of(result_in_words(entry.outcome)) if entry.outcome else "-"
+
+
+def about(word: str, using: str) -> Q:
+    """Match the entries of which a list shows *word*: by whom, why, or to which selection."""
+    # A selection is kept as it stands in a URL, and shown in words; groups by their failures.
+    found = Q(by=word) | Q(why__icontains=word)
+    found |= Q(filter__contains=word) | Q(filter__contains=quote_plus(word))
+    parts = ("subscription", Value(" "), "error_type", Value(": "), "title")
+    named = Concat(*parts, output_field=TextField())
+    groups = FailureGroup.objects.using(using).annotate(words=named).filter(words__icontains=word)
+    for fingerprint in groups.order_by("-created_at").values_list("pk", flat=True)[:GROUPS_LIMIT]:
+        found |= Q(filter__contains=f"group={fingerprint}")
+    return found
+
+
+def plan_url(request: HttpRequest, entry: AuditEntry) -> str:
+    """Return the page of the plan; "" if there is none, or the user may see no plans."""
+    return url(request, "plan_change", entry.plan_id) if entry.plan_id else ""
+
+
+def selection_url(request: HttpRequest, entry: AuditEntry) -> str:
+    """Return the list of what was meant, whatever has become of it; "" if it is of no dead letters."""
+    address = url(request, "deadletter_list")
+    is_long = len(entry.filter) > MOST_READ
+    if not entry.filter or is_long or entry.verb in AuditEntry.OF_DLQS or not address:
+        return ""
+    try:
+        Selection.from_query(entry.filter)
+    except BadSelection:
+        return ""
+    return f"{address}?{entry.filter}&state=all"
+
+
+def _using(entry: AuditEntry) -> str:
+    return entry._state.db or DEFAULT_DB_ALIAS
 
 
 def _why(entry: AuditEntry) -> str:
@@ -68,10 +157,10 @@ def _why(entry: AuditEntry) -> str:
     return translated(entry.why) if entry.verb in AuditEntry.BY_PLANS else entry.why
 
 
-def said(query: str, using: str) -> str:
+def said(query: str, using: str, most: int) -> str:
     """Say what a selection that was written down is about, groups by their failures."""
-    if len(query) > MOST_READ:
-        return unquote_plus(query[:MOST_READ])
+    if len(query) > most:
+        return unquote_plus(query[:most])
     try:
         return in_words(Selection.from_query(query), using) if query else "-"
     except BadSelection:

@@ -33,6 +33,7 @@ _TEXTS: dict[str, Promise] = {
     "format": gettext_lazy("as %s"),
     "failed": gettext_lazy("not done: %s"),
     "until": gettext_lazy("until %s"),
+    "patch": gettext_lazy("payloads changed by %s"),
 }
 
 
@@ -62,4 +63,5 @@ def _part(name: str, value: object) -> str:
 def _read(name: str, text: str) -> str:
     if name == "until":
         return f"{localised(datetime.fromisoformat(text)):%Y-%m-%d %H:%M}"
-    return translated(text)
+    # A patch is nobody's sentence.
+    return text if name == "patch" else translated(text)

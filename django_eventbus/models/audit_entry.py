@@ -54,6 +54,9 @@ class AuditEntry(models.Model):
     #: Written by the worker that carried a plan out.
     BY_PLANS = (Verb.DISCARDED, Verb.RESTORED, Verb.PLAN_PAUSED, Verb.PLAN_ENDED)
 
+    #: About what lies on the broker, not about dead letters.
+    OF_DLQS = (Verb.PEEK_DLQ, Verb.REDRIVE_DLQ, Verb.REDROVE_DLQ)
+
     at = models.DateTimeField(_("at"), default=timezone.now)
     by = models.CharField(_("by"), max_length=255, blank=True)
     verb = models.CharField(_("verb"), max_length=30, choices=Verb.choices)
@@ -77,7 +80,8 @@ class AuditEntry(models.Model):
         )
 
     def __str__(self) -> str:
-        return f"{self.at:%Y-%m-%d %H:%M} {self.by}: {self.get_verb_display()} {self.count}"
+        at = timezone.localtime(self.at) if timezone.is_aware(self.at) else self.at
+        return f"{at:%Y-%m-%d %H:%M} {self.by}: {self.get_verb_display()} {self.count}"
 
     def save(self, *args: Any, **options: Any) -> None:
         if not self._state.adding:
