@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
@@ -82,7 +82,8 @@ def ignore_what_is_free(
         require_within_calendar(until)
     chosen = freeze(selection, using)
     letters = letters_of(chosen, using).filter(state__in=DeadLetter.WAITING).order_by()
-    facts: dict[str, Any] = {"until": until.isoformat() if until else ""}
+    # In UTC, as the row has it: by that the entry is found again.
+    facts: dict[str, Any] = {"until": until.astimezone(UTC).isoformat() if until else ""}
     with transaction.atomic(using=using):
         done = _put_out_of_sight(letters, until)
         if done.left:

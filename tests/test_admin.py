@@ -19,7 +19,7 @@ from django.utils.html import escape
 from django_eventbus import GiveUp, publish
 from django_eventbus.admin import excerpts, paging, selections
 from django_eventbus.admin.read_only import ValuesFilter, ago
-from django_eventbus.models import AuditEntry, DeadLetter, InboxRecord, OutboxEvent
+from django_eventbus.models import AuditEntry, DeadLetter, InboxRecord, OutboxEvent, Worker
 from django_eventbus.redrive import redrive
 from tests.shop.models import Effect
 
@@ -494,6 +494,28 @@ def test_a_selection_that_is_none_is_refused(admin_client, unroutable):
         assert response.status_code == 400
     assert admin_client.post(f"{OUTBOX}publish_again/").headers["Location"] == OUTBOX
     assert OutboxEvent.objects.get().state == "unroutable"
+
+
+def test_a_history_is_offered_only_where_there_is_one(admin_client, unroutable):
+    letter = DeadLetter.objects.create(
+        kind="failed", message_id="m", body=b"{}", queue="q", fingerprint="f"
+    )
+    entry = AuditEntry.objects.create(verb="discard", by="ada")
+    worker = Worker.objects.create(kind="relay", host="a", pid=1)
+    page = f"{OUTBOX}{unroutable.pk}/change/"
+
+    for path in (
+        page,
+        f"/admin/eventbus/deadletter/{letter.pk}/change/",
+        f"/admin/eventbus/auditentry/{entry.pk}/change/",
+        f"/admin/eventbus/worker/{worker.pk}/change/",
+    ):
+        shown = admin_client.get(path)
+        assert shown.status_code == 200
+        assert "historylink" not in shown.text, path
+
+    confirm(admin_client, choose(admin_client, "publish_again", [unroutable], OUTBOX))
+    assert "historylink" in admin_client.get(page).text
 
 
 def test_what_is_confirmed_is_in_the_history_of_the_row(admin_client, unroutable):

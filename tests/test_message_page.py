@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from zoneinfo import ZoneInfo
+
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
+from django.utils import timezone
 
 from django_eventbus import plans, publish
 from django_eventbus.admin.excerpts import checked
 from django_eventbus.admin.json_fields import written
-from django_eventbus.closing import discard, discard_selected, restore_selected
+from django_eventbus.closing import discard, discard_selected, ignore_selected, restore_selected
 from django_eventbus.edited_messages import Edit
 from django_eventbus.edits import edit_and_redrive
 from django_eventbus.exceptions import BadEdit
@@ -432,3 +436,21 @@ def test_the_timeline_keeps_a_discard_that_was_taken_back(admin_client, letter):
     assert [each.links for each in moments] == [
         ((f"Plan {plan.pk}", page_of(plan)),) for plan in Plan.objects.order_by("pk")
     ]
+
+
+def test_the_timeline_tells_who_ignored_it_until_when_and_why(admin_client, letter):
+    until = timezone.now().astimezone(ZoneInfo("Asia/Tokyo")) + timedelta(days=1)
+    for by, selection in (
+        ("ada", Selection.of_ids([letter.pk])),
+        ("grace", Selection.of_ids([letter.pk + 1])),
+    ):
+        ignore_selected(selection, until, by=by, reason="bank holiday", using="default")
+
+    shown = text(admin_client.get(page_of(letter)))
+
+    assert f"Ignored by ada until {timezone.localtime(until):%Y-%m-%d %H:%M}" in shown
+    assert "bank holiday" in shown
+    assert "Ignored by grace" not in shown
+
+    ignore_selected(Selection(), None, by="ada", reason="", using="default")
+    assert "Ignored by" not in text(admin_client.get(page_of(letter)))

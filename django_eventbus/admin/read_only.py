@@ -6,7 +6,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
+from django.contrib.admin.models import LogEntry
 from django.contrib.admin.views.main import ERROR_FLAG, SEARCH_VAR
+from django.contrib.contenttypes.models import ContentType
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -59,6 +61,12 @@ class PlainReadOnlyAdmin(_ModelAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
 
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        context["has_history"] = has_history(context["original"])
+        return super().render_change_form(request, context, *args, **kwargs)
+
 
 class ReadOnlyAdmin(PlainReadOnlyAdmin):
     """Lists and pages of what is known of messages."""
@@ -76,6 +84,12 @@ class ReadOnlyAdmin(PlainReadOnlyAdmin):
         context["attempts"] = attempts_of(row)
         context["elsewhere"] = elsewhere(request, self.admin_site, row)
         return super().render_change_form(request, context, *args, **kwargs)
+
+
+def has_history(row: Model) -> bool:
+    """Whether Django's admin has anything to tell of *row*: most is in the audit alone."""
+    kind = ContentType.objects.get_for_model(row)
+    return LogEntry.objects.filter(content_type=kind, object_id=str(row.pk)).exists()
 
 
 class ValuesFilter(admin.SimpleListFilter):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
+from django.db import DEFAULT_DB_ALIAS
 from django.http import HttpRequest
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
@@ -17,6 +18,8 @@ from django_eventbus.admin.outcomes import note_of
 from django_eventbus.admin.read_only import localised
 from django_eventbus.admin.related import attempts_of
 from django_eventbus.admin.replacements import replacement_of
+from django_eventbus.exceptions import BadSelection
+from django_eventbus.matching import letters_of
 from django_eventbus.messages import (
     EDITED_FROM,
     NOT_BEFORE,
@@ -24,10 +27,20 @@ from django_eventbus.messages import (
     REDRIVEN_COUNT,
     RETRY_COUNT,
 )
-from django_eventbus.models import Attempt, DeadLetter, OutboxEvent, Plan, PlannedLetter
+from django_eventbus.models import (
+    Attempt,
+    AuditEntry,
+    DeadLetter,
+    OutboxEvent,
+    Plan,
+    PlannedLetter,
+)
 from django_eventbus.permissions import sees
+from django_eventbus.selections import Selection
 
 ROWS_LIMIT = 100
+#: Entries of the audit that name the same time.
+IGNORES_LIMIT = 10
 #: What a database rounds away, and what passes between two writes of one transaction.
 _SAME = timedelta(seconds=1)
 #: What a plan did to a dead letter, by the state of its row.
@@ -61,6 +74,7 @@ def timeline_of(request: HttpRequest, letter: DeadLetter) -> list[Moment]:
         *(_attempt(each) for each in attempts),
         *_parkings(letter, attempts),
         *(_closed(request, each) for each in planned if each.state in _CLOSED),
+        *_ignored(letter),
         *_end(request, letter, planned),
     ]
     return sorted(moments, key=lambda moment: (moment.at, moment.order))
@@ -86,6 +100,31 @@ def _closed(request: HttpRequest, planned: PlannedLetter) -> Moment:
         links=_links(request, plan),
         order=4,
     )
+
+
+def _ignored(letter: DeadLetter) -> Iterator[Moment]:
+    """Yield who put it out of sight, if it is: the audit has it by the time until when."""
+    if letter.ignored_until is None:
+        return
+    using = letter._state.db or DEFAULT_DB_ALIAS
+    until = letter.ignored_until.astimezone(UTC).isoformat()
+    entries = AuditEntry.objects.using(using).filter(verb=AuditEntry.Verb.IGNORE)
+    for entry in entries.filter(outcome__until=until).order_by("-at")[:IGNORES_LIMIT]:
+        if _is_about(entry, letter, using):
+            time = f"{localised(letter.ignored_until):%Y-%m-%d %H:%M}"
+            words = _("Ignored by %(by)s until %(time)s")
+            title = words % {"by": visible(entry.by), "time": time}
+            yield Moment(at=entry.at, title=title, details=(visible(entry.why),), order=4)
+            return
+
+
+def _is_about(entry: AuditEntry, letter: DeadLetter, using: str) -> bool:
+    try:
+        # What has become of it since is not asked.
+        meant = Selection.from_query(entry.filter).without("state", "ignored", "as_of")
+    except BadSelection:
+        return False
+    return letters_of(meant, using).filter(pk=letter.pk).exists()
 
 
 def _sending(
