@@ -9,6 +9,8 @@ from datetime import timedelta
 from urllib.parse import parse_qsl
 
 import pytest
+from asgiref.sync import async_to_sync
+from django.test import AsyncClient
 from django.utils import timezone
 
 from django_eventbus import Event, audit, dry_runs, publish
@@ -616,6 +618,23 @@ def exported(client, query) -> str:
     response = client.get(f"{GROUPS}export/?{query}")
     assert "attachment" in response["Content-Disposition"]
     return b"".join(response.streaming_content).decode()
+
+
+@pytest.mark.parametrize("kind", ["ndjson", "csv"])
+def test_an_export_over_asgi_is_sent_while_it_is_read(admin_user, letters, monkeypatch, kind):
+    monkeypatch.setattr(export, "BATCH", 1)
+    client = AsyncClient()
+    client.force_login(admin_user)
+
+    async def exported():
+        response = await client.get(f"{GROUPS}export/?state=open&format={kind}")
+        parts = aiter(response)
+        first = await anext(parts)
+        await DeadLetter.objects.filter(pk=letters[2].pk).aupdate(type="order.late")
+        return first + b"".join([part async for part in parts])
+
+    lines = async_to_sync(exported)().decode().splitlines()[-3:]
+    assert ["order.late" in line for line in lines] == [False, False, True]
 
 
 def test_an_export_goes_on_from_batch_to_batch(admin_client, letters, monkeypatch):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from functools import cache
+from itertools import islice
 from typing import Any
 
+from asgiref.sync import sync_to_async
 from django.contrib.admin import ModelAdmin
 from django.core.exceptions import BadRequest
+from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 
 from django_eventbus import audit
@@ -56,7 +59,17 @@ def export_view(screen: ModelAdmin[Any], request: HttpRequest) -> HttpResponseBa
     name = f"dead-letters.{request.GET['format']}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     headers["X-Content-Type-Options"] = "nosniff"
-    return StreamingHttpResponse(lines(rows), content_type=content_type, headers=headers)
+    parts = lines(rows)
+    # Under ASGI, Django would make a list of all that an ordinary iterator has.
+    body = asynchronous(parts) if isinstance(request, ASGIRequest) else parts
+    return StreamingHttpResponse(body, content_type=content_type, headers=headers)
+
+
+async def asynchronous(lines: Iterator[str]) -> AsyncIterator[str]:
+    """Yield *lines*, some at a time, each lot read in the thread that has the connection."""
+    read = sync_to_async(lambda: "".join(islice(lines, BATCH)), thread_sensitive=True)
+    while part := await read():
+        yield part
 
 
 def in_batches(letters: DeadLetterQuerySet) -> Iterator[DeadLetter]:
