@@ -496,6 +496,17 @@ def test_a_selection_that_is_none_is_refused(admin_client, unroutable):
     assert OutboxEvent.objects.get().state == "unroutable"
 
 
+def test_the_outbox_says_which_right_its_closed_actions_need(admin_client, unroutable):
+    none, one = user_with("view_outboxevent"), user_with("view_outboxevent", "cancel_outboxevent")
+    publishing = "You need the permission eventbus.publish_again_outboxevent."
+    cancelling = "You need the permission eventbus.cancel_outboxevent."
+
+    found = [text(client.get(OUTBOX)) for client in (none, one, admin_client)]
+
+    assert [publishing in each for each in found] == [True, True, False]
+    assert [cancelling in each for each in found] == [True, False, False]
+
+
 def test_a_history_is_offered_only_where_there_is_one(admin_client, unroutable):
     letter = DeadLetter.objects.create(
         kind="failed", message_id="m", body=b"{}", queue="q", fingerprint="f"

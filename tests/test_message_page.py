@@ -11,6 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from django_eventbus import plans, publish
+from django_eventbus.admin.copies import pytest_of
 from django_eventbus.admin.excerpts import checked
 from django_eventbus.admin.json_fields import written
 from django_eventbus.closing import discard, discard_selected, ignore_selected, restore_selected
@@ -178,7 +179,7 @@ def test_secrets_are_hidden_from_whoever_may_not_see_them(letter, settings):
     assert "4111" not in shown
     assert "Bearer" not in shown
     assert "Ada" in shown
-    assert shown.count(HIDDEN) == 6
+    assert shown.count(HIDDEN) == 7
 
 
 def test_secrets_are_shown_to_whoever_may_see_them(letter):
@@ -221,7 +222,27 @@ def test_the_bytes_are_for_whoever_may_see_what_is_sensitive(letter):
     client = viewer()
 
     assert client.get(path).status_code == 403
-    assert "Download" not in text(client.get(page_of(letter)))
+    assert path not in client.get(page_of(letter)).text
+
+
+def test_a_closed_download_says_which_right_is_missing(letter):
+    shown = viewer().get(page_of(letter)).text
+
+    tool = shown.partition(">Download the body</a>")[0].rpartition("<a ")[2]
+    assert 'aria-disabled="true"' in tool
+    assert "You need the permission eventbus.see_sensitive_deadletter." in tool
+    assert "href" not in tool
+
+
+def test_a_test_whose_values_are_hidden_says_so(letter):
+    hidden, whole = pytest_of(letter, ("password",)), pytest_of(letter, ())
+    of_a_header = pytest_of(letter, ("headers.tenant",))
+    words = "# What is '[redacted]' is hidden from you: put other values there."
+
+    assert words in hidden
+    assert words in of_a_header
+    assert words not in whole
+    compile(hidden, "test.py", "exec")
 
 
 def test_the_bytes_of_no_row_are_not_found(admin_client):

@@ -244,3 +244,13 @@ def test_what_is_hidden_on_another_queue_can_be_filtered_by(half_seer, letters, 
     settings.EVENTBUS = {**settings.EVENTBUS, "PERMISSION": only_shipping}
     everywhere = half_seer.get(f"{GROUPS}list/?payload.order_id=42&state=open")
     assert [line.letter.pk for line in everywhere.context["lines"]] == [letters["ship"].pk]
+
+
+def test_the_page_of_a_dead_letter_that_is_not_for_the_user_says_so(client, letters):
+    shown = client.get(page_of(letters["pay"]))
+
+    assert shown.status_code == 403
+    assert "You may not see the dead letters of this queue." in shown.text
+    assert conf.queue("secret") not in shown.text
+    assert client.get(page_of(letters["ship"])).status_code == 200
+    assert client.get(f"{GROUPS}987654/change/").status_code == 302

@@ -1071,6 +1071,21 @@ def test_who_paused_a_plan_is_said_once(admin_client, plan):
         assert "paused: Paused" not in shown, path
 
 
+def test_another_plan_over_what_failed_is_closed_to_who_may_not_re_drive(
+    admin_client, bus, letters
+):
+    planned(admin_client, "type=order.placed")
+    carry_out(bus)
+    client = user_with("view_deadletter", "view_plan")
+
+    shown = client.get(f"{PLANS}{Plan.objects.get().pk}/change/").text
+
+    button = shown.partition(">Re-drive what failed again…</")[0].rpartition("<")[2]
+    assert "disabled" in button
+    assert "You need the permission eventbus.redrive_deadletter." in button
+    assert "dry-run/?plan=" not in shown
+
+
 def test_a_plan_that_nobody_carries_out_says_so(admin_client, bus, plan):
     words = "No relay is alive: nothing moves until one is started."
     here = f"{PLANS}{plan.pk}/change/"

@@ -15,7 +15,7 @@ from django_eventbus.admin.confirmation import ConfirmingAdmin
 from django_eventbus.admin.excerpts import body_of, headers_of, text_of
 from django_eventbus.admin.lineage import lineage_of
 from django_eventbus.admin.traces import trace_id_of, trace_link, without
-from django_eventbus.permissions import hidden_from, may
+from django_eventbus.permissions import hidden_from, may, why_not
 from django_eventbus.redaction import redacted
 
 MESSAGE_FIELDS = (
@@ -65,7 +65,9 @@ class CarriedMessageAdmin(ConfirmingAdmin):
     ) -> HttpResponse:
         row = context["original"]
         context["lineage"] = lineage_of(request, self.admin_site, row)
-        if may(request.user, "see_sensitive", row.queue):
+        if refusal := why_not(request.user, "see_sensitive", row.queue):
+            context["body_why_not"] = refusal
+        else:
             context["body_url"] = self._url(request, "body", row)
         return super().render_change_form(request, context, *args, **kwargs)
 

@@ -20,6 +20,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 
+from django_eventbus.admin.pages import Button
 from django_eventbus.admin.read_only import ReadOnlyAdmin
 from django_eventbus.admin.refused_forms import refused_among
 from django_eventbus.admin.selections import Selection, preview_of
@@ -163,6 +164,15 @@ class ConfirmingAdmin(ReadOnlyAdmin):
     ) -> HttpResponse:
         context["tools"] = self._tools(request, context["original"])
         return super().render_change_form(request, context, *args, **kwargs)
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        """Say of actions that the user may not choose which permission is missing."""
+        closed = [
+            Button(label=str(verb.title), url="", why_not=self._why_not(verb))
+            for verb in self.verbs
+            if not self.may(verb, request)
+        ]
+        return super().changelist_view(request, {**(extra_context or {}), "closed": closed})
 
     def _tools(self, request: HttpRequest, row: Any) -> list[dict[str, Any]]:
         return [

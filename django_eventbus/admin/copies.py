@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 
 from django_eventbus.edited_messages import own_headers
 from django_eventbus.models import DeadLetter
-from django_eventbus.redaction import redacted
+from django_eventbus.redaction import HIDDEN, redacted
 from django_eventbus.validation import payload_or_none
 
 #: A body that is larger than this belongs in a file.
@@ -49,18 +49,26 @@ def pytest_of(letter: DeadLetter, rules: tuple[str, ...]) -> str:
     if payload is None or not letter.subscription:
         return ""
     name = re.sub(r"\W+", "_", f"{letter.subscription}_handles_{letter.type}").lower()
+    shown = redacted(payload, "payload", rules)
+    is_hidden = shown != payload or _headers(letter, rules) != _headers(letter, ())
+    note = f"    # {_hidden_note()}\n" if is_hidden else ""
     arguments = [
         repr(letter.type),
-        _literal(redacted(payload, "payload", rules)),
+        _literal(shown),
         f"subscription={letter.subscription!r}",
         *_headers(letter, rules),
     ]
     lines = "".join(f"{indent(each, ' ' * 8)},\n" for each in arguments)
     return (
-        f"def test_{name}(eventbus):\n"
+        f"def test_{name}(eventbus):\n{note}"
         f"    delivered = eventbus.deliver(\n{lines}    )\n\n"
         "    assert delivered.errors == []\n"
     )
+
+
+def _hidden_note() -> str:
+    words = _("What is '%(hidden)s' is hidden from you: put other values there.")
+    return words % {"hidden": HIDDEN}
 
 
 def command_of(letter: DeadLetter) -> str:

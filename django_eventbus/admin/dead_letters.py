@@ -6,8 +6,10 @@ from functools import partial
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.admin.utils import unquote
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_eventbus.admin.carried_messages import MESSAGE_FIELDS, CarriedMessageAdmin
@@ -21,12 +23,13 @@ from django_eventbus.admin.excerpts import text_of
 from django_eventbus.admin.export import export_view
 from django_eventbus.admin.failure_groups import group_view, groups_view
 from django_eventbus.admin.outcomes import note_of, outcome_in_words
-from django_eventbus.admin.pages import View, page_urls, url_of
+from django_eventbus.admin.pages import View, not_allowed, page_urls, url_of
 from django_eventbus.admin.replacements import replacement_of
 from django_eventbus.admin.timelines import timeline_of
 from django_eventbus.admin.ways_back import of_ticked, way_to_list
+from django_eventbus.conf import conf
 from django_eventbus.models import DeadLetter
-from django_eventbus.permissions import hidden_from, may
+from django_eventbus.permissions import hidden_from, may, sees
 
 DONE_FIELDS = (
     "created_at", "redriven_at", "redriven_by", "closed_at", "closed_by", "remark", "ignored_until",
@@ -85,6 +88,16 @@ class DeadLetterAdmin(CarriedMessageAdmin):
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         return groups_view(self, request)
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        letter = self.get_object(request, unquote(object_id)) if conf.permission else None
+        if letter and self.has_view_permission(request) and not sees(request.user, [letter.queue]):
+            # Without the name of the queue, which is none of their business.
+            words = _("You may not see the dead letters of this queue.")
+            return not_allowed(self, request, words)
+        return super().change_view(request, object_id, form_url, extra_context)
 
     def has_view_permission(self, request: HttpRequest, obj: DeadLetter | None = None) -> bool:
         return may(request.user, "view", obj.queue if obj else "")

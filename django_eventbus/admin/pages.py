@@ -42,9 +42,14 @@ def _on_screen(view: View, screen: ModelAdmin[Any]) -> View:
         except PermissionDenied as error:
             if not str(error):
                 raise
-            return _refusal(screen, request, _("This is not allowed"), str(error), 403)
+            return not_allowed(screen, request, str(error))
 
     return answer
+
+
+def not_allowed(screen: ModelAdmin[Any], request: HttpRequest, problem: str) -> HttpResponse:
+    """Say on a page why this is not for the user."""
+    return _refusal(screen, request, _("This is not allowed"), problem, 403)
 
 
 def _refusal(

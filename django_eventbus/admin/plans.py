@@ -11,15 +11,16 @@ from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, JsonResponse
 from django.shortcuts import redirect
 from django.template.loader import render_to_string
-from django.urls import URLPattern
+from django.urls import URLPattern, reverse
 from django.utils import timezone
+from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_eventbus import plans
 from django_eventbus.admin.audit_outcomes import result_in_words
 from django_eventbus.admin.json_fields import written
-from django_eventbus.admin.pages import View, page, page_urls, require_view, url_of
+from django_eventbus.admin.pages import Button, View, page, page_urls, require_view, url_of
 from django_eventbus.admin.plan_progress import (
     Progress,
     latest_outcomes,
@@ -30,7 +31,7 @@ from django_eventbus.admin.plan_progress import (
 from django_eventbus.admin.read_only import ReadOnlyAdmin, ago
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import BadPlan
-from django_eventbus.models import Plan, PlannedLetter, Worker
+from django_eventbus.models import DeadLetter, Plan, PlannedLetter, Worker
 from django_eventbus.permissions import Verb, sees, why_not_everywhere
 from django_eventbus.sentences import translated
 
@@ -150,15 +151,22 @@ def texts_of(plan: Plan) -> dict[str, str]:
     return dict(zip(("state", "note"), state_in_words(plan.state, plan.note), strict=True))
 
 
-def _again(user: Any, plan: Plan, progress: Progress) -> list[tuple[Any, str]]:
-    """Return what of this plan another one may be made of: a label, and its outcome."""
-    if plan.is_started or _refusal(user, plan):
+def _again(user: Any, plan: Plan, progress: Progress) -> list[Button]:
+    """Return the ways to another plan, over what became of this one."""
+    if plan.is_started:
         return []
     there = {part.state for part in progress.parts if part.count}
-    offers = [(gettext_lazy("Re-drive what failed again…"), str(Outcome.FAILED))]
+    offers = [(_("Re-drive what failed again…"), str(Outcome.FAILED))]
     if plan.is_redrive and plan.state == State.CANCELLED:
-        offers.append((gettext_lazy("Re-drive what was not sent…"), str(Outcome.SKIPPED)))
-    return [(label, outcome) for label, outcome in offers if outcome in there]
+        offers.append((_("Re-drive what was not sent…"), str(Outcome.SKIPPED)))
+    return [_next_plan(user, plan, *offer) for offer in offers if offer[1] in there]
+
+
+def _next_plan(user: Any, plan: Plan, label: str, outcome: str) -> Button:
+    states = [("state", str(state)) for state in DeadLetter.REDRIVABLE]
+    query = urlencode([("plan", f"{plan.pk}:{outcome}"), *states])
+    url = f"{reverse('admin:eventbus_deadletter_dry_run')}?{query}"
+    return Button(label=label, url=url, why_not=_refusal(user, plan))
 
 
 def _outcomes(request: HttpRequest, plan: Plan, progress: Progress) -> dict[str, Any]:
