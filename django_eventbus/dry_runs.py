@@ -69,6 +69,8 @@ class Forecast:
     #: Those that would run, though they may have been handled: the inbox knows no more.
     forgotten: int = 0
     invalid: int = 0
+    #: Of those, how many by queue, subscription and type.
+    invalid_by_target: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     #: Those that a plan under way is still to re-drive or close.
     planned: int = 0
     #: (id of the dead letter, what is wrong with its payload) of some.
@@ -87,6 +89,10 @@ class Forecast:
     @property
     def without_queue(self) -> int:
         return sum(each.count for each in self.targets if not each.is_queue_here)
+
+    def invalid_of(self, target: Target) -> int:
+        """Return how many of *target* were found to have a payload that is invalid."""
+        return self.invalid_by_target[target.queue, target.subscription, target.type]
 
     @property
     def is_sampled(self) -> bool:
@@ -202,6 +208,8 @@ def _validate(forecast: Forecast, ids: list[int], using: str, change: Callable[[
         if forecast.sample is None or not (problem or problems[False]):
             forecast.sample = letter.pk
         problems[bool(problem)] += 1
+        if problem:
+            forecast.invalid_by_target[letter.queue, letter.subscription, letter.type] += 1
         if problem and len(forecast.problems) < _EXAMPLES:
             forecast.problems.append((letter.pk, problem))
     forecast.invalid = problems[True]

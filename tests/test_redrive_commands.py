@@ -68,7 +68,7 @@ def test_a_dry_run_says_what_would_go_wrong():
 
     said = run("redrive_events", "--dry-run")
 
-    assert "2 have no subscription here." in said
+    assert "2 have no subscription here: they would be parked again." in said
     assert "2 have a queue that is not this project's." in said
     assert "2 have a payload that their handler cannot be given." in said
 

@@ -677,6 +677,33 @@ def test_the_dry_run_tells_what_would_move_and_what_would_not(admin_client, bus,
     assert f"charge {conf.queue()} order.placed 3" in shown
 
 
+def concerns_in(shown) -> list[str]:
+    """The column of concerns, without its tags."""
+    cells = re.findall(r'<td data-label="Concern">(.*?)</td>', shown.text)
+    return [" ".join(re.sub("<[^>]+>", " ", cell).split()) for cell in cells]
+
+
+def test_each_line_of_the_dry_run_has_its_concerns(admin_client, letters):
+    first, second, third = letters
+    rows = DeadLetter.objects.filter
+    rows(pk=first.pk).update(body=b"{")
+    rows(pk=second.pk).update(subscription="gone", body=b"{")
+    rows(pk=third.pk).update(type="order.sent")
+
+    shown = admin_client.get(f"{DRY_RUN}?state=open")
+    patched = admin_client.post(
+        DRY_RUN, {"selection": shown.context["selection"], "patch": "{}", "try": "1"}
+    )
+
+    assert sorted(concerns_in(shown)) == [
+        "-", "no subscription, payload invalid: 1", "payload invalid: 1",
+    ]  # fmt: skip
+    assert "1 no subscription: nobody here handles them, they would be parked again" in text(shown)
+    assert sorted(concerns_in(patched)) == [
+        "-", "no subscription, skipped with this patch: 1", "skipped with this patch: 1",
+    ]  # fmt: skip
+
+
 def test_the_time_of_a_frozen_selection_is_told_as_other_times_are(admin_client, letters):
     shown = admin_client.get(f"{DRY_RUN}?type=order.placed&as_of=2026-01-31T12:00:00%2B00:00~9")
 

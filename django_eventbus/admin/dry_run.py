@@ -20,6 +20,7 @@ from django_eventbus.admin.forecasts import (
     concerns_of,
     duration_of,
     example_of,
+    lines_of,
     moving,
     problems_of,
 )
@@ -201,6 +202,7 @@ def _about(
         "change": change,
         "why_not_edit": why_not(request.user, "edit"),
         "moving": moving(forecast, is_patched=is_patched),
+        "lines": lines_of(forecast, is_patched=is_patched),
         "is_patched": is_patched,
         "example": example_of(forecast, change.answer, request.user, using),
         "concerns": concerns_of(forecast, is_patched=is_patched),

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from django.contrib.admin import ModelAdmin
+from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 
 from django_eventbus.admin.diffs import DiffLine, diff_of_json
 from django_eventbus.admin.excerpts import BODY_LIMIT
 from django_eventbus.admin.pages import url_of
-from django_eventbus.dry_runs import Forecast
+from django_eventbus.dry_runs import Forecast, Target
 from django_eventbus.durations import rough
 from django_eventbus.merge_patches import merged
 from django_eventbus.models import DeadLetter
@@ -19,6 +21,9 @@ from django_eventbus.permissions import hidden_from
 from django_eventbus.redaction import redacted
 from django_eventbus.sentences import translated
 from django_eventbus.validation import payload_or_none
+
+#: Lines of the table of where it would go.
+LINES_LIMIT = 50
 
 
 def moving(forecast: Forecast, *, is_patched: bool) -> int:
@@ -41,11 +46,34 @@ def concerns_of(forecast: Forecast, *, is_patched: bool) -> list[tuple[str, int,
         (_("in a plan under way: the second of the two plans skips them"), forecast.planned),
     )
     exact = (
-        (_("no subscription: nobody here handles them"), forecast.without_subscription),
+        (
+            _("no subscription: nobody here handles them, they would be parked again"),
+            forecast.without_subscription,
+        ),
         (_("no queue: it is not one of this project's"), forecast.without_queue),
     )
     scaled = [(words, forecast.scaled(count), forecast.is_sampled) for words, count in sampled]
     return [*((words, count, False) for words, count in exact), *scaled]
+
+
+def lines_of(forecast: Forecast, *, is_patched: bool) -> list[tuple[Target, str]]:
+    """Return where it would go, each with what would not go well there; "" if nothing."""
+    lines = forecast.targets[:LINES_LIMIT]
+    return [(each, ", ".join(_about(each, forecast, is_patched))) for each in lines]
+
+
+def _about(target: Target, forecast: Forecast, is_patched: bool) -> Iterator[str]:
+    if not target.is_queue_here:
+        yield _("not a queue of this project")
+    elif not target.has_subscription:
+        yield _("no subscription")
+    if invalid := forecast.invalid_of(target):
+        words = _("skipped with this patch: %(count)s")
+        if not is_patched:
+            words = _("payload invalid: %(count)s")
+        count = min(forecast.scaled(invalid), target.count)
+        shown = number_format(count, force_grouping=True)
+        yield words % {"count": f"≈ {shown}" if forecast.is_sampled else shown}
 
 
 def problems_of(

@@ -142,7 +142,9 @@ def as_lines(forecast: Forecast) -> list[str]:
     ]
     sampled = f" of {forecast.looked_at:,} looked at" if forecast.is_sampled else ""
     counts = {
-        f"{forecast.without_subscription:,} have no subscription here.": forecast.without_subscription,
+        f"{forecast.without_subscription:,} have no subscription here: they would be parked again.": (
+            forecast.without_subscription
+        ),
         f"{forecast.without_queue:,} have a queue that is not this project's.": forecast.without_queue,
         f"{forecast.already_handled:,}{sampled} were handled already: the inbox will skip them.": (
             forecast.already_handled
