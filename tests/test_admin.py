@@ -13,7 +13,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
-from django.utils import timezone
+from django.utils import timezone, translation
 from django.utils.html import escape
 
 from django_eventbus import GiveUp, publish
@@ -254,8 +254,19 @@ def test_ages_are_told_in_words(admin_client, letter):
 def test_ages_are_told_without_time_zones_too(settings):
     settings.USE_TZ = False
 
-    assert "3\xa0hours ago" in ago(timezone.now() - timedelta(hours=3))
+    assert "3\xa0hours\xa0ago" in ago(timezone.now() - timedelta(hours=3))
     assert ago(None) == "-"
+
+
+@pytest.mark.parametrize(
+    ("language", "words"),
+    [("en", "2 days ago"), ("de", "vor 2 Tagen"), ("pt-br", "há 2 dias")],
+)
+def test_ages_have_the_endings_of_their_language(language, words):
+    with translation.override(language):
+        told = ago(timezone.now() - timedelta(days=2, hours=3))
+
+    assert f">{words}<" in told.replace("\xa0", " ")
 
 
 # Foreign content.

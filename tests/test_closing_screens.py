@@ -84,7 +84,7 @@ def test_discard_wants_a_reason_and_leads_back_to_the_list(admin_client, letters
         assert confirm(admin_client, asked, reason=reason).context["form"].errors["reason"]
     done = confirm(admin_client, asked, reason="Test orders.")
 
-    assert "3 dead letters were changed." in text(done)
+    assert "3 dead letters were discarded." in text(done)
     assert states() == ["discarded"] * 3
     assert set(InboxRecord.objects.values_list("state", flat=True)) == {"skipped"}
     entry = AuditEntry.objects.get(verb="discarded")
@@ -97,7 +97,7 @@ def test_a_discard_is_told_with_the_way_to_its_plan_to_who_may_see_plans(letters
         asked = client.get(f"{GROUPS}discard/?id={letters.pop().pk}&queue={letters[0].queue}")
         done = confirm(client, asked, reason="Test orders.")
 
-        assert "1 dead letter was changed." in text(done)
+        assert "1 dead letter was discarded." in text(done)
         plan, user = Plan.objects.latest("pk"), done.context["user"]
         assert (page_of(plan) in done.text) == user.has_perm("eventbus.view_plan")
 
@@ -125,7 +125,7 @@ def test_a_discard_of_what_was_ticked_leads_back_to_the_list_one_came_from(
     done = confirm(admin_client, asked, reason="Test orders.", back=asked.context["back_query"])
 
     assert done.redirect_chain[-1][0] == listed
-    assert "changed." in text(done)
+    assert "discarded." in text(done)
     assert done.context["count"] == 3 - ticked
 
 
@@ -149,7 +149,7 @@ def test_what_arrives_after_it_was_shown_is_not_discarded(admin_client, bus, let
 
     done = confirm(admin_client, asked, reason="Test orders.")
 
-    assert "2 dead letters were changed." in text(done)
+    assert "2 dead letters were discarded." in text(done)
     assert sorted(states()) == ["discarded", "discarded", "open", "redriving"]
 
 
@@ -222,7 +222,8 @@ def test_a_plan_that_discards_is_steered_by_who_may_discard(bus, letters):
 def test_what_was_discarded_is_restored_and_heals(admin_client, bus, charge, letters):
     confirm(admin_client, admin_client.get(f"{GROUPS}discard/?state=all"), reason="Test orders.")
 
-    confirm(admin_client, admin_client.get(f"{GROUPS}restore/?state=discarded"))
+    done = confirm(admin_client, admin_client.get(f"{GROUPS}restore/?state=discarded"))
+    assert "3 dead letters were restored." in text(done)
     assert states() == ["open"] * 3
     charge.error = None
     planned(admin_client, "type=order.placed")
@@ -236,11 +237,11 @@ def test_what_is_ignored_is_not_in_the_list_until_it_is_asked_for(admin_client, 
     asked = admin_client.get(f"{GROUPS}ignore/?id={letter.pk}")
 
     assert confirm(admin_client, asked, until="2001-01-01T00:00").context["form"].errors["until"]
-    confirm(admin_client, asked, until=until)
+    assert "1 dead letter is ignored." in text(confirm(admin_client, asked, until=until))
 
     assert admin_client.get(LIST, follow=True).context["count"] == 2
     assert admin_client.get(f"{LIST}?ignored=yes&state=open").context["count"] == 1
-    confirm(admin_client, asked, until="")
+    assert "1 dead letter is shown again." in text(confirm(admin_client, asked, until=""))
     assert admin_client.get(LIST, follow=True).context["count"] == 3
 
 

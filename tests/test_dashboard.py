@@ -94,12 +94,13 @@ def test_what_strangers_wrote_stays_text(admin_client, no_subscriptions):
 def test_the_list_of_queues_counts_consumers_as_the_dashboard_does(admin_client, no_subscriptions):
     subscribe("order.*", queue="billing")(print)
     name = conf.queue("billing")
-    Queue.objects.create(name=name, messages=0, measured_at=timezone.now())
+    Queue.objects.create(name=name, messages=0, dlq_messages=1234, measured_at=timezone.now())
     Worker.objects.create(kind="consumer", host="a", pid=1, queues=[name])
 
     found = page(admin_client, f"{DASHBOARD}queue/")
 
     assert 'class="field-consumed_by">1</td>' in found
+    assert 'data-label="In the DLQ" class="field-in_dlq">1,234</td>' in found
 
 
 def test_what_is_ignored_for_now_needs_nobody_and_is_counted_apart(admin_client, no_subscriptions):

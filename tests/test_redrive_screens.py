@@ -568,6 +568,21 @@ def close_of(shown) -> str:
     return unescape(found[1])
 
 
+def test_numbers_are_written_for_people(admin_client, letters):
+    DeadLetter.objects.bulk_create(
+        DeadLetter(message_id=str(number), queue=letters[0].queue, kind="failed", body=b"{}")
+        for number in range(1231)
+    )
+
+    one = admin_client.get(f"{LIST}?id={letters[0].pk}&state=open")
+    many = admin_client.get(f"{LIST}?state=open")
+
+    assert "1 match To the one that matches, as it is now:" in text(one)
+    assert "1,234 matches To all 1,234 that match, also on the other pages" in text(many)
+    assert "1,234 would be re-driven" in text(admin_client.get(f"{DRY_RUN}?state=open"))
+    assert "1,234 dead letters" in text(admin_client.get(f"{GROUPS}discard/?state=open"))
+
+
 def test_a_secret_cannot_be_guessed_by_filtering(letters, settings):
     settings.EVENTBUS = {**settings.EVENTBUS, "REDACT": ["order_id", "tenant"]}
     client = user_with("view_deadletter")

@@ -13,10 +13,11 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.formats import number_format
 from django.utils.functional import Promise
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import gettext_lazy, ngettext, ngettext_lazy
 
 from django_eventbus.admin.dry_run import asked_selection, database_of, named_states
 from django_eventbus.admin.filters import in_words
@@ -98,6 +99,8 @@ class SelectionVerb:
     form: type[forms.Form]
     #: The states in which it can be done to a dead letter.
     states: tuple[str, ...]
+    #: What is said afterwards, of how many.
+    told: Any
     #: The action of the plan that does it; None: it is done at once.
     action: Plan.Action | None = None
 
@@ -107,6 +110,9 @@ DISCARD = SelectionVerb(
     title=gettext_lazy("Discard dead letters"),
     question=gettext_lazy("Each is closed: its event is not handled, until it is restored."),
     button=gettext_lazy("Discard"),
+    told=ngettext_lazy(
+        "%(shown)s dead letter was discarded.", "%(shown)s dead letters were discarded.", "number"
+    ),
     form=DiscardForm,
     states=DeadLetter.REDRIVABLE,
     action=Plan.Action.DISCARD,
@@ -116,15 +122,24 @@ RESTORE = SelectionVerb(
     title=gettext_lazy("Restore dead letters"),
     question=gettext_lazy("Each is open again, as it was before it was discarded."),
     button=gettext_lazy("Restore"),
+    told=ngettext_lazy(
+        "%(shown)s dead letter was restored.", "%(shown)s dead letters were restored.", "number"
+    ),
     form=RestoreForm,
     states=(DeadLetter.State.DISCARDED,),
     action=Plan.Action.RESTORE,
+)
+_SHOWN_AGAIN = ngettext_lazy(
+    "%(shown)s dead letter is shown again.", "%(shown)s dead letters are shown again.", "number"
 )
 IGNORE = SelectionVerb(
     name="ignore",
     title=gettext_lazy("Ignore dead letters until a time"),
     question=gettext_lazy("Until then they are not in the list, unless it is asked for them."),
     button=gettext_lazy("Ignore"),
+    told=ngettext_lazy(
+        "%(shown)s dead letter is ignored.", "%(shown)s dead letters are ignored.", "number"
+    ),
     form=IgnoreForm,
     states=DeadLetter.WAITING,
 )
@@ -173,7 +188,7 @@ def _done(
     if verb.action is None:
         until, reason = answers["until"], answers["reason"]
         done = ignore_what_is_free(selection, until, by=by, reason=reason, using=using)
-        _tell(screen, request, done.changed)
+        _tell(screen, request, verb.told if until else _SHOWN_AGAIN, done.changed)
         _tell_left(screen, request, done.left)
         return redirect(way_back(screen, request, selection))
     pace = closing_pace()
@@ -190,7 +205,7 @@ def _done(
         if request.user.has_perm("eventbus.view_plan"):
             return redirect(reverse("admin:eventbus_plan_change", args=[plan.pk]))
         return redirect(way_back(screen, request, selection))
-    _tell(screen, request, progress(plan)[ACTIONS[plan.action].done], plan)
+    _tell(screen, request, verb.told, progress(plan)[ACTIONS[plan.action].done], plan)
     return redirect(way_back(screen, request, selection))
 
 
@@ -203,9 +218,9 @@ def _refusal(user: Any, letters: DeadLetterQuerySet) -> str:
 
 
 def _tell(
-    screen: ModelAdmin[Any], request: HttpRequest, done: int, plan: Plan | None = None
+    screen: ModelAdmin[Any], request: HttpRequest, told: Any, done: int, plan: Plan | None = None
 ) -> None:
-    words = ngettext("%d dead letter was changed.", "%d dead letters were changed.", done) % done
+    words = told % {"number": done, "shown": number_format(done, force_grouping=True)}
     if plan and request.user.has_perm("eventbus.view_plan"):
         url, name = reverse("admin:eventbus_plan_change", args=[plan.pk]), name_of(plan)
         words = format_html('{} <a href="{}">{}</a>', words, url, name)

@@ -63,7 +63,7 @@ class QueueAdmin(PlainReadOnlyAdmin):
     """The queues of this project; those of others are not offered."""
 
     ordering = ("name",)
-    list_display = ("name", "messages", "in_tiers", "dlq_messages", "consumed_by", "measured")
+    list_display = ("name", "waiting", "in_tiers", "in_dlq", "consumed_by", "measured")
 
     class Media:
         css = {"all": ["eventbus/dashboard.css"]}
@@ -76,13 +76,21 @@ class QueueAdmin(PlainReadOnlyAdmin):
     def get_changelist(self, request: HttpRequest, **options: Any) -> type[ChangeList]:
         return QueueList
 
+    @admin.display(description=gettext_lazy("Waiting"), ordering="messages")
+    def waiting(self, queue: Queue) -> str:
+        return written(queue.messages)
+
+    @admin.display(description=gettext_lazy("In the DLQ"), ordering="dlq_messages")
+    def in_dlq(self, queue: Queue) -> str:
+        return written(queue.dlq_messages)
+
     @admin.display(description=gettext_lazy("consumers"))
     def consumed_by(self, queue: Any) -> int | None:
         return queue.figures.consumers if queue.figures else None
 
     @admin.display(description=gettext_lazy("in tiers"))
-    def in_tiers(self, queue: Queue) -> int:
-        return queue.in_tiers
+    def in_tiers(self, queue: Queue) -> str:
+        return written(queue.in_tiers)
 
     @admin.display(description=gettext_lazy("measured"), ordering="measured_at")
     def measured(self, queue: Queue) -> str:
@@ -202,6 +210,11 @@ def errands_of(request: HttpRequest, name: str) -> list[Errand]:
         return []
     errands = Errand.objects.using(DEFAULT_DB_ALIAS).filter(queue=name)
     return list(errands.order_by("-id")[:_ERRANDS])
+
+
+def written(count: int | None) -> str:
+    """Write a count in the reader's way; "-" if it is not known."""
+    return "-" if count is None else number(count)
 
 
 def dead_letters_of(request: HttpRequest, name: str) -> str:

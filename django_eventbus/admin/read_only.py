@@ -17,7 +17,7 @@ from django.utils.formats import date_format
 from django.utils.html import format_html
 from django.utils.timesince import timesince
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext_lazy
 
 from django_eventbus.admin.paging import CappedPaginator
 from django_eventbus.admin.related import attempts_of, elsewhere
@@ -161,4 +161,15 @@ def localised(moment: datetime) -> datetime:
 def _age(moment: datetime) -> str:
     if timezone.now() - moment < timedelta(minutes=1):
         return _("just now")
-    return _("%(age)s ago") % {"age": timesince(moment)}
+    return timesince(moment, time_strings=_AGO, depth=1)
+
+
+#: Whole, not put together of an age and a word: in German, the age would have another ending.
+_AGO: dict[str, Any] = {
+    "year": ngettext_lazy("%(num)d year ago", "%(num)d years ago", "num"),
+    "month": ngettext_lazy("%(num)d month ago", "%(num)d months ago", "num"),
+    "week": ngettext_lazy("%(num)d week ago", "%(num)d weeks ago", "num"),
+    "day": ngettext_lazy("%(num)d day ago", "%(num)d days ago", "num"),
+    "hour": ngettext_lazy("%(num)d hour ago", "%(num)d hours ago", "num"),
+    "minute": ngettext_lazy("%(num)d minute ago", "%(num)d minutes ago", "num"),
+}

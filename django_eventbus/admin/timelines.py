@@ -226,7 +226,7 @@ def _parkings(letter: DeadLetter, attempts: list[Attempt]) -> Iterator[Moment]:
 
 def _parked(letter: DeadLetter, at: datetime) -> Moment:
     details = (letter.get_kind_display(),) if abs(at - letter.parked_at) < _SAME else ()
-    return Moment(at=at, title=_("Parked"), details=details, tone="bad", order=3)
+    return Moment(at=at, title=_("Parked as a dead letter"), details=details, tone="bad", order=3)
 
 
 def _end(

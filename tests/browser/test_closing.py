@@ -26,7 +26,7 @@ def test_all_that_match_are_discarded_with_a_reason_and_the_plan_tells_of_each(p
     page.get_by_role("heading", name=f"{LETTERS} dead letters").wait_for()
     page.get_by_label("Reason").fill("sent by hand")
     page.get_by_role("button", name="Discard").click()
-    page.get_by_text(f"{LETTERS} dead letters were changed.").wait_for()
+    page.get_by_text(f"{LETTERS} dead letters were discarded.").wait_for()
     page.get_by_role("link", name=f"Plan {Plan.objects.get().pk}").click()
 
     wait_for_state(page, "Done")
@@ -58,7 +58,7 @@ def test_what_was_discarded_is_restored_from_the_list(page, letters):
     page.goto(LIST.replace("open", "discarded"))
     page.get_by_role("link", name="Restore…").click()
     page.get_by_role("button", name="Restore").click()
-    page.get_by_text(f"{LETTERS} dead letters were changed.").wait_for()
+    page.get_by_text(f"{LETTERS} dead letters were restored.").wait_for()
 
     assert states() == {"open"}
     page.goto(page_of(Plan.objects.get(action="restore")))

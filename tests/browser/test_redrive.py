@@ -173,7 +173,7 @@ def test_the_filter_form_leads_to_what_matches(page, letters):
     page.get_by_label("Payload's value").fill("3")
     page.get_by_role("button", name="Show").click()
 
-    page.get_by_text("1 matches").wait_for()
+    page.get_by_role("heading", name="1 match", exact=True).wait_for()
 
     assert "payload.order_id=3" in page.url
 
