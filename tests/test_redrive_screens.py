@@ -1103,6 +1103,17 @@ def test_what_a_cancelled_plan_did_not_send_is_the_selection_of_the_next_one(
     assert progress(Plan.objects.latest("pk"))["healed"] == 2
 
 
+def test_a_dead_letter_says_in_which_plan_its_turn_is_still_to_come(admin_client, bus, plan):
+    letter = DeadLetter.objects.latest("pk")
+    path = f"{GROUPS}{letter.pk}/change/"
+    words = f'Its turn is still to come in: <a href="{PLANS}{plan.pk}/change/">Plan {plan.pk}</a>'
+
+    assert words in admin_client.get(path).content.decode()
+    do(admin_client, plan, "cancel")
+    carry_out(bus)
+    assert "Its turn is still to come" not in text(admin_client.get(path))
+
+
 def test_who_paused_a_plan_is_said_once(admin_client, plan):
     do(admin_client, plan, "pause")
 

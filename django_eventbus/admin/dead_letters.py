@@ -25,7 +25,7 @@ from django_eventbus.admin.failure_groups import group_view, groups_view
 from django_eventbus.admin.outcomes import note_of, outcome_in_words
 from django_eventbus.admin.pages import View, not_allowed, page_urls, url_of
 from django_eventbus.admin.replacements import replacement_of
-from django_eventbus.admin.timelines import timeline_of
+from django_eventbus.admin.timelines import pending_plans_of, timeline_of
 from django_eventbus.admin.ways_back import of_ticked, way_to_list
 from django_eventbus.conf import conf
 from django_eventbus.models import DeadLetter
@@ -67,6 +67,7 @@ class DeadLetterAdmin(CarriedMessageAdmin):
     ) -> HttpResponse:
         letter = context["original"]
         context["timeline"] = timeline_of(request, letter)
+        context["pending_plans"] = pending_plans_of(request, letter)
         context["group_url"] = url_of(self, "group", letter.fingerprint)
         context["close_url"] = way_to_list(self, request)
         context["buttons"] = buttons_of(self, request.user, letter)

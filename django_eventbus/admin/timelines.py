@@ -85,6 +85,15 @@ def _planned(letter: DeadLetter) -> list[PlannedLetter]:
     return list(rows.select_related("plan").order_by("-plan_id")[:ROWS_LIMIT])
 
 
+def pending_plans_of(request: HttpRequest, letter: DeadLetter) -> list[tuple[str, str]]:
+    """Return the plans in which *letter* has still to have its turn: names and addresses."""
+    waiting = PlannedLetter.objects.using(letter._state.db).filter(
+        dead_letter=letter, round=letter.round, state=PlannedLetter.State.PENDING
+    )
+    found = waiting.filter(plan__ended_at__isnull=True).select_related("plan").order_by("plan_id")
+    return [link for each in found[:ROWS_LIMIT] for link in _links(request, each.plan)]
+
+
 def _links(request: HttpRequest, plan: Plan) -> tuple[tuple[str, str], ...]:
     address = url(request, "plan_change", plan.pk) if sees(request.user, plan.queues) else ""
     return ((_("Plan %(id)d") % {"id": plan.pk}, address),)
