@@ -343,6 +343,50 @@ def test_a_group_that_is_not_there_is_not_found(admin_client, db):
 # The list.
 
 
+def options_in(shown, name: str) -> list[str]:
+    listed = re.search(
+        rf'<datalist id="filter-{name}-known">(.*?)</datalist>', shown.text, re.DOTALL
+    )
+    assert f'list="filter-{name}-known"' in shown.text
+    return re.findall(r'<option value="([^"]*)">', listed[1])
+
+
+@pytest.mark.parametrize("path", [GROUPS, LIST])
+def test_the_form_suggests_what_is_known(admin_client, bus, charge, path):
+    bus.subscribe("invoice.filed", name="file", queue="papers")(print)
+    Queue.objects.create(name="of.before")
+
+    shown = admin_client.get(path, follow=True)
+
+    assert options_in(shown, "queue") == sorted([conf.queue(), conf.queue("papers"), "of.before"])
+    assert options_in(shown, "subscription") == ["charge", "file"]
+    assert options_in(shown, "type") == ["invoice.filed"]
+
+
+def test_the_form_suggests_nothing_of_queues_that_are_not_for_the_user(bus, charge, settings):
+    subscribed(bus, "ship", queue="shipping")
+    settings.EVENTBUS = {**settings.EVENTBUS, "PERMISSION": only_shipping}
+
+    shown = user_with("view_deadletter").get(LIST, follow=True)
+
+    assert options_in(shown, "queue") == [conf.queue("shipping")]
+    assert options_in(shown, "subscription") == ["ship"]
+
+
+def test_a_filter_by_what_is_not_there_says_so(admin_client, letters):
+    query = {"queue": "nowhere", "subscription": ["chrge", ""], "state": "open"}
+    shown = text(admin_client.get(LIST, query))
+    known = {"queue": conf.queue(), "subscription": "charge", "state": "healed"}
+
+    assert "This project has no queue nowhere." in shown
+    assert "This project has no subscription chrge." in shown
+    assert shown.count("This project has no") == 2
+    assert "This project has no" not in text(admin_client.get(LIST, known))
+    DeadLetter.objects.update(subscription="gone")
+    one = text(admin_client.get(LIST, {"subscription": "gone", "state": "open"}))
+    assert "This project has no" not in one
+
+
 def test_every_filter_is_in_the_url(admin_client, bus, letters):
     charge_two = letters[1]
     expected = {

@@ -16,6 +16,7 @@ from django_eventbus.admin.dead_letter_verbs import buttons_for
 from django_eventbus.admin.filters import canonical, filters_in, form_of, seen_by, selection_in
 from django_eventbus.admin.outcomes import lines_of
 from django_eventbus.admin.pages import page, require_view, url_of
+from django_eventbus.admin.suggestions import absent_in
 from django_eventbus.exceptions import BadSelection
 from django_eventbus.matching import COUNT_LIMIT, capped_count, freeze, letters_of, page_of
 from django_eventbus.models import DeadLetter
@@ -36,7 +37,7 @@ def list_view(screen: ModelAdmin[Any], request: HttpRequest) -> HttpResponse:
     using = screen.get_queryset(request).db
     pairs = filters_in(request.GET)
     context: dict[str, Any] = {
-        **form_of(pairs),
+        **form_of(pairs, request.user),
         "filter_words": " ".join(f"{name}={text}" for name, text in pairs),
         "back_query": canonical(request.GET),
         "lines": [],
@@ -61,6 +62,7 @@ def _found(
     count = len(shown.rows) if is_all else capped_count(letters)
     return {
         "lines": lines_of(shown.rows),
+        "absent": [] if count else absent_in(selection, request.user),
         "count": min(count, COUNT_LIMIT),
         "is_more": count > COUNT_LIMIT,
         "older": _beside(screen, request, after=shown.older),

@@ -114,7 +114,10 @@ def groups_view(screen: ModelAdmin[Any], request: HttpRequest) -> HttpResponse:
         context |= {"uncollected": _uncollected(request, asked)}
     except BadSelection as error:
         context["problem"] = str(error)
-    context |= {**form_of(filters_in(request.GET)), "list_url": url_of(screen, "list")}
+    context |= {
+        **form_of(filters_in(request.GET), request.user),
+        "list_url": url_of(screen, "list"),
+    }
     return page(screen, request, "failure_groups", _("Dead letters by failure"), **context)
 
 

@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy
 
 from django_eventbus.admin.excerpts import visible
 from django_eventbus.admin.read_only import localised
+from django_eventbus.admin.suggestions import suggestions_for
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import BadSelection
 from django_eventbus.models import DeadLetter, FailureGroup
@@ -64,8 +65,11 @@ class FilterForm(forms.Form):
     redriven = forms.ChoiceField(label=gettext_lazy("Re-driven before"))
     ignored = forms.ChoiceField(label=gettext_lazy("Ignored for now"))
 
-    def __init__(self, initial: dict[str, str]) -> None:
+    def __init__(self, initial: dict[str, str], known: dict[str, list[str]]) -> None:
         super().__init__(initial=initial, auto_id="filter-%s")
+        self.known = [(f"filter-{name}-known", values) for name, values in known.items()]
+        for name in known:
+            self.fields[name].widget.attrs["list"] = f"filter-{name}-known"
         either = (("", _("any")), ("yes", _("yes")), ("no", _("no")))
         for name in ("edited", "redriven", "ignored"):
             self.fields[name] = forms.ChoiceField(label=self.fields[name].label, choices=either)
@@ -76,8 +80,8 @@ class FilterForm(forms.Form):
             field.widget.attrs["placeholder"] = hints.get(name, "")
 
 
-def form_of(pairs: list[tuple[str, str]]) -> dict[str, Any]:
-    """Return the form, filled in with *pairs*, and those that it has no field for."""
+def form_of(pairs: list[tuple[str, str]], user: Any) -> dict[str, Any]:
+    """Return the form for *user*, filled in with *pairs*, and those that it has no field for."""
     initial: dict[str, str] = {}
     kept: list[tuple[str, str]] = []
     for name, text in pairs:
@@ -86,7 +90,7 @@ def form_of(pairs: list[tuple[str, str]]) -> dict[str, Any]:
             initial |= fields
         else:
             kept.append((urlencode([(name, text)]), f"{name}={text}"))
-    return {"form": FilterForm(initial), "kept": kept}
+    return {"form": FilterForm(initial, suggestions_for(user)), "kept": kept}
 
 
 def _fields_of(name: str, text: str) -> dict[str, str]:
