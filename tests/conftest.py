@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -28,6 +29,10 @@ WALKS = ("test_languages.py",)
 #: Directories of tests that take long.
 LONG = ("browser", "end_to_end", "rabbitmq", "seeds")
 DATABASE_FIXTURES = {"db", "transactional_db", "django_db_setup"}
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    # A suite in the background is started so, and what it starts would not be stopped by Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
