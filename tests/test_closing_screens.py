@@ -253,7 +253,7 @@ def test_what_is_under_way_is_left_out_when_the_rest_is_ignored(admin_client, le
     with held_by_a_handler(letters[0]):
         done = confirm(admin_client, asked, until=until)
 
-    assert "2 dead letters were changed." in text(done)
+    assert "2 dead letters are ignored." in text(done)
     assert "1 dead letter was left as it is: its handler is at work." in text(done)
 
 
