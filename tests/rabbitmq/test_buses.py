@@ -94,7 +94,7 @@ def test_a_bus_laid_out_by_others_is_joined_without_a_right_to_touch_it(
 ):
     layout = LAYOUTS[name]
     layout.lay_out(hands)
-    drained(hands.channel, layout.bystander)
+    hands.empty()
     layout.handle(handler)
     settings = {**recipe(layout.heading), "BROKER_URL": guest_url, "POLL_INTERVAL": "50ms"}
 
@@ -137,8 +137,7 @@ def test_joining_adds_changes_and_removes_nothing_even_with_the_right_to(
 
 def test_a_copy_that_comes_back_to_everyone_is_for_one_of_them(guest_url, hands, skipped):
     freeflow(hands)
-    hands.channel.queue_purge("freeflow.user")
-    hands.channel.queue_purge("freeflow.audit")
+    hands.empty()
     settings = {**recipe(LAYOUTS["freeflow"].heading), "BROKER_URL": guest_url}
     subscribe("user.*", name="handler")(handler)
 
@@ -156,7 +155,7 @@ def test_a_copy_that_comes_back_to_everyone_is_for_one_of_them(guest_url, hands,
 
 def test_a_thousand_foreign_events_on_a_fanout_bus_make_no_dead_letter(guest_url, hands, skipped):
     fanout_bus(hands)
-    hands.channel.queue_purge("wms.queue.wms-stock")
+    hands.empty()
     settings = {**recipe(LAYOUTS["wms"].heading), "BROKER_URL": guest_url}
     subscribe("stock.moved", name="handler")(handler)
 

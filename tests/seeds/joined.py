@@ -229,8 +229,7 @@ class OnRabbitmq(Joined):
     def __init__(self, layout: Layout, settings: Any, hands: Any, url: str) -> None:
         self.hands = hands
         layout.lay_out(hands)
-        for queue in hands.queues:
-            hands.channel.queue_purge(queue)
+        hands.empty()
         super().__init__(layout, settings, BROKER_URL=url)
 
     def put(self, event_type: str, payload: bytes = b"{}", **changes: Any) -> str:
