@@ -18,12 +18,12 @@ help: ## Show the targets
 demo: .venv/.demo ## Run the shop: handled, retried, parked, re-driven, forwarded, in order (BROKER=…, DEMO_ONCE=1)
 	@$(bin)/python example_project/demo.py
 
-test: .venv/.dev ## Run the tests on SQLite and PostgreSQL (ARGS="tests/test_relay.py -k claim")
-	@$(bin)/python -m tests.suite $(ARGS)
+test: .venv/.dev ## Run the tests on PostgreSQL and SQLite (ARGS="tests/outbox/test_relay.py -k claim")
+	@$(bin)/python -m tests.support.suite $(measured) $(ARGS)
 
 chaos: .venv/.dev ## Break servers, connections and nodes under load for longer (CHAOS_SECONDS=60 each)
 	EVENTBUS_TEST_DATABASE=postgres EVENTBUS_TEST_CHAOS_SECONDS=$(or $(CHAOS_SECONDS),60) $(bin)/pytest -n0 \
-	--timeout=900 tests/rabbitmq/test_chaos.py tests/rabbitmq/test_cluster.py $(ARGS)
+	--timeout=900 tests/transports/rabbitmq/test_chaos.py tests/transports/rabbitmq/test_cluster.py $(ARGS)
 
 lint: .venv/.dev ## Run ruff, mypy, import-linter and makemigrations --check
 	$(bin)/ruff check .
@@ -32,7 +32,8 @@ lint: .venv/.dev ## Run ruff, mypy, import-linter and makemigrations --check
 	$(bin)/lint-imports
 	$(no_database) $(bin)/python -m django makemigrations eventbus --check --dry-run --settings tests.settings
 
-check: lint test build ## Run everything that CI runs
+check: measured := --coverage
+check: lint test build ## Run everything that CI runs, and measure the coverage
 
 matrix: ## Run the tests on the corners of Python and Django (CORNERS="3.12 3.13")
 	$(need_python)

@@ -17,9 +17,9 @@ import pika
 import psycopg
 
 from benchmarks import report
-from tests.helpers import eventually
-from tests.private_servers import PrivateRabbitmq, free_port
-from tests.services import postgres_url
+from tests.support.helpers import eventually
+from tests.support.private_servers import PrivateRabbitmq, free_port
+from tests.support.services import postgres_url
 
 ROOT = Path(__file__).parent.parent
 PEERS = ROOT / ".bench"

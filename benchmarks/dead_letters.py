@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.arena import QUEUE, ROOT, Arena
-from tests.helpers import eventually
+from tests.support.helpers import eventually
 
 #: Seconds that each question may take.
 ASKED = 1.0
@@ -32,8 +32,8 @@ LETTERS = """
 INSERT INTO eventbus_deadletter (
     message_id, type, body, content_type, source, sent_at, correlation_id, headers, exchange,
     routing_key, subscription, queue, state, kind, round, attempts, error_type, error, traceback,
-    fingerprint, payload, host, created_at, parked_at, redriven_by, closed_by, note, replaced_by,
-    edited_from)
+    fingerprint, payload, host, created_at, parked_at, parked_xid, redriven_by, closed_by, note,
+    replaced_by, edited_from)
 SELECT gen_random_uuid(), 'order.placed', convert_to(payload::text, 'UTF8'), 'application/json',
     'orders', parked_at - interval '1 hour', '', jsonb_build_object(
         'tenant', 'tenant-' || mod(number, 50), 'eventbus-version', 1),
@@ -44,7 +44,7 @@ SELECT gen_random_uuid(), 'order.placed', convert_to(payload::text, 'UTF8'), 'ap
     1 + mod(number, 4), 'Error' || mod(mod(number, %(groups)s), 40),
     'no stock for order ' || number || CASE WHEN number = 77 THEN ' of the needle' ELSE '' END,
     %(traceback)s, md5(mod(number, %(groups)s)::text), payload, 'host', parked_at, parked_at,
-    '', '', '', '', ''
+    pg_current_xact_id()::text::bigint, '', '', '', '', ''
 FROM (
     SELECT number, now() - (%(letters)s - number) * interval '7 days' / %(letters)s AS parked_at,
         jsonb_build_object('event_id', number::text, 'order_id', number,
@@ -104,36 +104,36 @@ def questions() -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def grouped() -> object:
-    from django_eventbus.failure_groups import buckets, groups
-    from django_eventbus.selections import Selection
+    from django_eventbus.dead_letters.groups import buckets, groups
+    from django_eventbus.dead_letters.selection import Selection
 
     page, total = groups(Selection(), using="default", span=timedelta(days=7))
     return len(page), total, sum(buckets(Selection(), using="default").values())
 
 
 def listed(words: tuple[str, ...]) -> object:
-    from django_eventbus.matching import capped_count, letters_of, page_of
-    from django_eventbus.selections import Selection
+    from django_eventbus.dead_letters.query import capped_count, matching, page_of
+    from django_eventbus.dead_letters.selection import Selection
 
-    letters = letters_of(Selection.from_words(["state=open", *words]), "default")
+    letters = matching(Selection.from_words(["state=open", *words]), "default")
     page = page_of(letters, size=100)
     return len(page), capped_count(letters) if len(page) == 100 else len(page)
 
 
 def dry(words: tuple[str, ...]) -> object:
-    from django_eventbus.dry_runs import dry_run
-    from django_eventbus.selections import Selection
+    from django_eventbus.dead_letters.selection import Selection
+    from django_eventbus.redrive.dry_runs import dry_run
 
     return dry_run(Selection.from_words(words), using="default").count
 
 
 def before_discard() -> object:
-    from django_eventbus.dry_runs import staying_of, targets_of
-    from django_eventbus.matching import freeze, letters_of
+    from django_eventbus.dead_letters.query import freeze, matching
+    from django_eventbus.dead_letters.selection import Selection
     from django_eventbus.models import DeadLetter
-    from django_eventbus.selections import Selection
+    from django_eventbus.redrive.dry_runs import staying_of, targets_of
 
-    letters = letters_of(freeze(Selection(), "default"), "default")
+    letters = matching(freeze(Selection(), "default"), "default")
     staying = staying_of(letters, DeadLetter.REDRIVABLE)
     return sum(target.count for target in targets_of(letters.redrivable())), staying
 
@@ -170,8 +170,8 @@ def plan(count: int, rate: float) -> dict[str, float]:
     import django
 
     django.setup()
-    from django_eventbus import plans
-    from django_eventbus.selections import Selection
+    from django_eventbus.dead_letters.selection import Selection
+    from django_eventbus.redrive import plans
 
     pace = plans.Pace(canary=5, rate=rate, in_flight=2000, limit=count)
     chosen = Selection.from_words([f"queue={QUEUE}"])

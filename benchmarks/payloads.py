@@ -13,5 +13,5 @@ def payload(number: int) -> dict[str, Any]:
         "currency": "EUR",
         "total": "129.90",
         "lines": [{"sku": f"SKU-{number % 977:05}", "quantity": 2, "price": "64.95"}],
-        "note": "leave the parcel with the neighbour on the left, please; " * 2,
+        "note": "leave the message with the neighbour on the left, please; " * 2,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from tests.databases import database_settings
+from tests.support.databases import database_settings
 
 SECRET_KEY = "benchmark"
 USE_TZ = True

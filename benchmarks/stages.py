@@ -19,11 +19,11 @@ import pika  # noqa: E402
 from benchmarks.payloads import payload  # noqa: E402
 from django_eventbus import publish_many, transports  # noqa: E402
 from django_eventbus.conf import conf  # noqa: E402
-from django_eventbus.messages import ROW  # noqa: E402
+from django_eventbus.events.message import ROW  # noqa: E402
 from django_eventbus.models import OutboxEvent  # noqa: E402
-from django_eventbus.relay import Relay  # noqa: E402
-from django_eventbus.transports.rabbitmq.properties import properties_of  # noqa: E402
-from django_eventbus.workers import queue_specs  # noqa: E402
+from django_eventbus.outbox.relay import Relay  # noqa: E402
+from django_eventbus.subscriptions.queue_specs import queue_specs  # noqa: E402
+from django_eventbus.transports.rabbitmq.encoding import properties_of  # noqa: E402
 
 #: As many as the raw client leaves unconfirmed at a time.
 WINDOW = 1000

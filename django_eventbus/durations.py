@@ -1,16 +1,20 @@
-"""Durations as people write them: "30s", "5m", a timedelta, or seconds."""
+"""Durations such as "30s", the bounds of the calendar, and a throttle."""
 
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+import time
+from datetime import datetime, timedelta
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _WRITTEN = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*(ms|s|m|h|d)", re.ASCII)
+
 #: A hundred years: what is added to a date must not fall off the calendar.
 _LONGEST = 36_500 * 86_400
-
 Duration = str | int | float | timedelta
+
+#: The last minute that may be given, in whichever time zone.
+LATEST = "9998-12-31 23:59"
 
 
 def seconds(value: object) -> float:
@@ -54,3 +58,30 @@ def _explanation(value: object) -> str:
     # Python refuses to write an int of more than 4,300 digits.
     is_huge = isinstance(value, int) and abs(value) > _LONGEST
     return f"{'a huge number' if is_huge else repr(value)[:100]} is not a duration: {ways}"
+
+
+class Throttle:
+    """Is due at once, and then at most once in so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._next = 0.0
+
+    def is_due(self) -> bool:
+        """Tell whether it is time again, which it is then not for a while."""
+        now = time.monotonic()
+        if now < self._next:
+            return False
+        self._next = now + self.seconds
+        return True
+
+
+def is_too_far(time: datetime) -> bool:
+    """Whether *time* is so near to an end of the calendar that another time zone cannot tell it."""
+    return not 1 < time.year < 9999
+
+
+def require_within_calendar(until: datetime) -> None:
+    """Raise ValueError if *until* is too far away."""
+    if is_too_far(until):
+        raise ValueError(f"until is too far away; the latest time is {LATEST}")

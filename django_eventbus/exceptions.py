@@ -3,27 +3,27 @@ Every error of the package, as one tree.
 
 EventBusError
 ├── BadSetting              a key of EVENTBUS is wrong
-├── InvalidEvent            publish() refused it; nothing was written
-├── NoTransaction           publish() outside a transaction while REQUIRE_TRANSACTION is on
-├── Unreadable              a message that no handler can be given
-│   ├── Undecodable         its bytes, id or headers cannot be read
-│   ├── InvalidPayload      its payload does not fit the event's fields
+├── InvalidEvent            publish() refused the event and wrote nothing
+├── NoTransaction           publish() ran outside a transaction and REQUIRE_TRANSACTION is on
+├── Unreadable              a message cannot be passed to any handler
+│   ├── Undecodable         its body, id or headers cannot be decoded
+│   ├── InvalidPayload      its payload does not match the event's fields
 │   ├── UnknownVersion      its version is newer than the event class
-│   └── Unmatched           nothing on its queue subscribes to it
+│   └── Unmatched           no subscription on its queue matches it
 ├── NotCommitted            a handler returned, but its transaction did not commit
-├── HandlerTimeout          a handler took longer than its timeout, and was rolled back
-├── ForwardFailed           an HTTP endpoint did not take an event
-├── Busy                    another worker is handling the same message now
-├── TooOld                  older than what the inbox remembers
-├── StartedTooOften         its handler started and never came back, too many times
-├── KeyHeld                 an earlier event of its key is parked
-├── AppendOnly              an entry of the audit was to be changed
-├── BadSelection            a filter of dead letters cannot be read
-├── BadPlan                 a plan cannot be made or changed so
-│   └── NothingToDo         nothing that is meant could be changed
+├── HandlerTimeout          a handler exceeded its timeout and was rolled back
+├── ForwardFailed           an HTTP endpoint did not accept an event
+├── Busy                    another worker is handling the same message
+├── TooOld                  a message is older than the records of the inbox
+├── StartedTooOften         a handler was started too often without finishing
+├── KeyHeld                 an earlier event with the same key is parked
+├── AppendOnly              code tried to change an entry of the audit
+├── BadSelection            a filter of dead letters is not valid
+├── BadPlan                 a plan cannot be created or changed like this
+│   └── NothingToDo         no selected dead letter can be changed
 ├── BadEdit                 an edited message cannot be sent
 ├── UnknownQueue            a command was given a queue that is not this project's
-├── BrokerRefused           the broker answers, and says no: a login, a queue's arguments
+├── BrokerRefused           the broker refused a request, such as a login
 ├── Unavailable             an outage, never a failed attempt
 │   ├── BrokerUnavailable
 │   └── DatabaseUnavailable
@@ -44,11 +44,11 @@ from django_eventbus.durations import Duration, seconds
 
 
 class EventBusError(Exception):
-    """Root of the tree. Do not raise directly."""
+    """The base class of all errors. Do not raise directly."""
 
 
 class BadSetting(EventBusError, ImproperlyConfigured):
-    """A key of the EVENTBUS setting is missing, unknown or of the wrong kind."""
+    """A key of the EVENTBUS setting is missing, unknown or of the wrong type."""
 
     def __init__(self, key: str, problem: str) -> None:
         super().__init__(f"EVENTBUS[{key!r}]: {problem}")
@@ -56,7 +56,7 @@ class BadSetting(EventBusError, ImproperlyConfigured):
 
 
 class InvalidEvent(EventBusError, ValueError):
-    """The event cannot be published as it is; nothing was written."""
+    """The event cannot be published; nothing was written."""
 
 
 class NoTransaction(EventBusError):
@@ -64,27 +64,27 @@ class NoTransaction(EventBusError):
 
 
 class KeyHeld(EventBusError):
-    """An earlier event of the same key is parked, and the subscription holds keys."""
+    """An earlier event with the same key is parked, and the subscription holds keys."""
 
 
 class Unreadable(EventBusError):
-    """A message that no handler can be given. Do not raise directly."""
+    """The message cannot be passed to any handler. Do not raise directly."""
 
 
 class Undecodable(Unreadable):
-    """The bytes, the id or the headers of a message cannot be read."""
+    """The body, the id or the headers of the message cannot be decoded."""
 
 
 class InvalidPayload(Unreadable):
-    """The payload does not fit the fields of the event class."""
+    """The payload does not match the fields of the event class."""
 
 
 class UnknownVersion(Unreadable):
-    """The message is of a newer version than this process knows."""
+    """The message has a newer version than the event class of this process."""
 
 
 class Unmatched(Unreadable):
-    """Nothing on the queue subscribes to the message."""
+    """No subscription on the queue matches the message."""
 
 
 class NotCommitted(EventBusError):
@@ -92,11 +92,11 @@ class NotCommitted(EventBusError):
 
 
 class HandlerTimeout(EventBusError):
-    """The handler returned after its timeout; what it wrote was rolled back."""
+    """The handler exceeded its timeout; its transaction was rolled back."""
 
 
 class ForwardFailed(EventBusError):
-    """The endpoint did not take the event. Its status decides what follows."""
+    """The endpoint did not accept the event. Its HTTP status decides the outcome."""
 
     def __init__(self, words: str, status_code: int | None = None, retry_after: str = "") -> None:
         super().__init__(words)
@@ -105,31 +105,31 @@ class ForwardFailed(EventBusError):
 
 
 class Busy(EventBusError):
-    """Another worker is handling the same message right now."""
+    """Another worker is handling the same message."""
 
 
 class TooOld(EventBusError):
-    """The message is older than what the inbox remembers and is not known to it."""
+    """The message is older than the records of the inbox and has no record."""
 
 
 class StartedTooOften(EventBusError):
-    """The handler was started and never came back, more often than START_LIMIT."""
+    """The handler was started more often than START_LIMIT without finishing."""
 
 
 class AppendOnly(EventBusError):
-    """An entry of the audit was to be changed or deleted."""
+    """Code tried to change or delete an entry of the audit."""
 
 
 class BadSelection(EventBusError, ValueError):
-    """A filter of dead letters cannot be read."""
+    """A filter of dead letters is not valid."""
 
 
 class BadPlan(EventBusError, ValueError):
-    """A plan cannot be made like this, or not be changed so in its state."""
+    """A plan cannot be created like this, or not be changed like this in its state."""
 
 
 class NothingToDo(BadPlan):
-    """Nothing is among the selected dead letters that the plan could be about."""
+    """The plan cannot change any of the selected dead letters."""
 
 
 class BadEdit(EventBusError, ValueError):
@@ -145,13 +145,13 @@ class UnknownQueue(EventBusError):
 
 
 class BrokerRefused(EventBusError):
-    """The broker answers and says no; asking again cannot help."""
+    """The broker refused a request; a second request cannot succeed."""
 
 
 class Unavailable(EventBusError):
-    """A server we need does not answer: an outage, not a failed attempt."""
+    """A server does not answer: an outage, not a failed attempt."""
 
-    #: What is the matter, in one word; outages are counted by it.
+    #: The kind of the outage: a label of metrics and a column of Outage.
     kind = "unknown"
 
 
@@ -159,9 +159,9 @@ class BrokerUnavailable(Unavailable):
     """
     The broker does not answer or did not confirm in time.
 
-    Its kind: connection (cannot be made, or was lost), channel (closed by the broker), io (no
-    answer in time), setup (a queue could not be declared), blocked (the broker's alarm), or
-    refused (it answers, and does not take messages for some place now).
+    Its kind is connection (failed or lost), channel (closed by the broker), io (no answer in
+    time), setup (a queue could not be declared), blocked (the broker has raised an alarm), or
+    refused (the broker answers, but does not accept messages for a queue or an exchange now).
     """
 
     def __init__(self, words: str, kind: str = "connection") -> None:
@@ -170,7 +170,7 @@ class BrokerUnavailable(Unavailable):
 
 
 class DatabaseUnavailable(Unavailable):
-    """A fresh database connection fails as well."""
+    """The database does not answer; a new connection fails too."""
 
     kind = "database"
 
@@ -180,32 +180,32 @@ class Verdict(EventBusError):
 
 
 class RetryLater(Verdict):
-    """Try again, after *after* if given, else after the next delay of the subscription."""
+    """Retry the message after *after*, or after the next delay of the subscription."""
 
     def __init__(self, reason: str = "", *, after: Duration | None = None) -> None:
-        super().__init__(reason or "the handler asked to be tried again later")
+        super().__init__(reason or "the handler asked for a retry")
         self.after = None if after is None else seconds(after)
 
 
 class GiveUp(Verdict):
-    """Park the message now: trying again cannot help."""
+    """Park the message now; a retry cannot succeed."""
 
     def __init__(self, reason: str = "the handler gave up") -> None:
         super().__init__(reason)
 
 
 class Skip(Verdict):
-    """Settle the message without an effect and without a failure."""
+    """Settle the message as skipped, which is not a failure."""
 
     def __init__(self, reason: str = "the handler skipped it") -> None:
         super().__init__(reason)
 
 
 class TooEarly(Verdict):
-    """Come back at *until*; no attempt is counted."""
+    """Defer the message until *until* without counting an attempt."""
 
     def __init__(self, reason: str = "", *, until: datetime) -> None:
-        super().__init__(reason or f"too early before {until.isoformat()}")
+        super().__init__(reason or f"the event must not be handled before {until.isoformat()}")
         if until.tzinfo is None:
             raise ValueError("TooEarly(until=…) needs an aware datetime")
         self.until = until

@@ -1,4 +1,4 @@
-"""Tell an outage from a failure, and wait for its end."""
+"""Distinguish outages from failures, and wait until an outage ends."""
 
 from __future__ import annotations
 
@@ -8,37 +8,43 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, Literal
 
 from django.db import Error, InterfaceError, OperationalError, connections
 
-from django_eventbus.conf import conf
 from django_eventbus.exceptions import DatabaseUnavailable, Unavailable
 from django_eventbus.signals import announce, outage
 
-#: Serialization failure and deadlock: PostgreSQL undid the work and asks for it to be run again.
+#: Serialization failure and deadlock: PostgreSQL rolled back, and the work can run again.
 _RUN_AGAIN = ("40001", "40P01")
 #: Connection exceptions, and the server being shut down, crashed or starting.
 _CONNECTION_GONE = ("08", "57P01", "57P02", "57P03")
+#: Which part of a process waits: a label of metrics and a column of outages (Outage.Part).
+Part = Literal["relay", "consumer", "transport", "command"]
 _LOCKED = ("database is locked", "database table is locked")
 
-#: How often this process met each kind of outage: every try counts, not only the first.
+#: The number of errors of each kind of outage in this process; every try counts.
 errors: Counter[str] = Counter()
+
+#: The shortest and the longest wait in seconds between two tries to reach a server.
+#: It doubles with each try, less a random part of up to a half.
+OUTAGE_WAIT = (0.2, 5.0)
 
 
 @contextmanager
 def proven(using: str) -> Iterator[None]:
-    """Turn a database error into DatabaseUnavailable, but only if it is proved to be one."""
+    """Turn a database error into DatabaseUnavailable if a new connection fails too."""
     try:
         yield
     except (OperationalError, InterfaceError) as error:
-        # What PostgreSQL asks to be run again is run again by whoever waits and comes again.
+        # A rolled back transaction is run again by the caller, as after an outage.
         if not (is_worth_running_again(error) or is_away(using)):
             raise
         raise unavailable(using, error) from error
 
 
 def unavailable(using: str, error: BaseException) -> DatabaseUnavailable:
-    """Say what is the matter with the database *using*."""
+    """Return the error that describes the outage of the database *using*."""
     if is_locked(error):
         return DatabaseUnavailable(
             f"The SQLite database {using!r} is locked by another writer; see eventbus.W001."
@@ -51,12 +57,12 @@ def first_line(error: BaseException) -> str:
 
 
 def is_outage(error: BaseException, using: str) -> bool:
-    """Whether *error* is one of the database, and a fresh connection fails too."""
+    """Whether *error* is a database error and a new connection fails too."""
     return isinstance(error, OperationalError | InterfaceError) and is_away(using)
 
 
 def is_away(using: str) -> bool:
-    """Whether a fresh connection fails too: the proof of an outage."""
+    """Whether a new connection fails, which proves an outage."""
     probe = connections[using].copy()
     try:
         with probe.cursor() as cursor:
@@ -69,8 +75,8 @@ def is_away(using: str) -> bool:
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether PostgreSQL's connection broke, whatever the server is doing now."""
-    # Told by the error: Django has opened a new connection by the time anyone looks.
+    """Whether the connection to PostgreSQL broke, even if the server answers again."""
+    # Decided by the error: Django may have opened a new connection already.
     # Errors that psycopg raises by itself, without a state, are about the connection.
     state = getattr(error.__cause__, "sqlstate", "")
     return state is None or state.startswith(_CONNECTION_GONE)
@@ -92,8 +98,9 @@ def is_worth_running_again(error: BaseException) -> bool:
 class OutageWatch:
     """Announces an outage once when it begins and once when it is over."""
 
-    def __init__(self, sender: object) -> None:
+    def __init__(self, sender: object, part: Part) -> None:
         self.sender = sender
+        self.part = part
         self._lock = threading.Lock()
         self._since: float | None = None
         self._kind = ""
@@ -108,23 +115,26 @@ class OutageWatch:
             if self._since is not None:
                 return
             self._since, self._kind = time.monotonic(), error.kind
-        announce(outage, self.sender, kind=error.kind, over=False, seconds=0.0, error=error)
+        self._announce(kind=error.kind, over=False, seconds=0.0, error=error)
 
     def end(self) -> None:
         with self._lock:
             if self._since is None:
                 return
             seconds, self._since = time.monotonic() - self._since, None
-        announce(outage, self.sender, kind=self._kind, over=True, seconds=seconds, error=None)
+        self._announce(kind=self._kind, over=True, seconds=seconds, error=None)
+
+    def _announce(self, **details: Any) -> None:
+        announce(outage, self.sender, part=self.part, **details)
 
     def repeat(self, work: Callable[[], None], stop: threading.Event) -> None:
-        """Call *work* again and again until *stop*, through outages."""
+        """Call *work* repeatedly until *stop*, and wait in outages."""
         while not stop.is_set():
             self.succeed(work, stop)
 
     def succeed(self, work: Callable[[], None], stop: threading.Event) -> None:
-        """Call *work* until it succeeds or *stop*, waiting longer and longer in between."""
-        pause, longest = conf.outage_wait
+        """Call *work* until it succeeds or *stop* is set, with growing pauses."""
+        pause, longest = OUTAGE_WAIT
         while not stop.is_set():
             try:
                 work()

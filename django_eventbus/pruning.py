@@ -1,4 +1,4 @@
-"""Remove what is settled and old, in small batches, and remember how far."""
+"""Remove old settled rows in small batches, and record the cutoff."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from django_eventbus.models import (
     Attempt,
+    BrokerRequest,
     DeadLetter,
-    Errand,
     InboxMark,
     InboxRecord,
     Outage,
@@ -25,13 +25,13 @@ from django_eventbus.models import (
 )
 
 _BATCH = 500
-#: Seconds; younger messages are under way.
+#: Seconds; younger messages may still be in use.
 SHORTEST_AGE = 60
 
 
 def prune(cutoff: datetime, *, using: str, batch: int = _BATCH) -> dict[str, int]:
     """Remove settled rows older than *cutoff*; return how many of each kind."""
-    # The mark first: a copy of a record that is gone must find the mark, not an empty inbox.
+    # The mark first: a copy of a message without a record must meet the mark, not run again.
     InboxMark.objects.using(using).advance(cutoff)
     sys.audit("eventbus.pruning.marked")
     return {name: _delete(rows, batch) for name, rows in _prunable(cutoff, using)}
@@ -43,21 +43,24 @@ def count_prunable(cutoff: datetime, *, using: str) -> dict[str, int]:
 
 
 def _prunable(cutoff: datetime, using: str) -> Iterator[tuple[str, QuerySet[Any]]]:
-    """Yield what may go, in the order in which it may go."""
+    """Yield the rows that can be removed, in a safe order."""
     yield "outbox events", _outbox(cutoff, using)
     yield "dead letters", _dead_letters(cutoff, using)
     yield "inbox records", _inbox(cutoff, using)
     yield "attempts", _attempts(cutoff, using)
-    # The rows first: a plan may have a million, and takes those that are left along.
+    # Before their plans: a plan may have a million rows, and its deletion cascades.
     plans = _plans(cutoff, using)
     yield "planned letters", PlannedLetter.objects.using(using).filter(plan__in=plans)
     yield "plans", plans
     yield "workers", Worker.objects.using(using).filter(seen_at__lt=cutoff)
     yield "minutes of throughput", Throughput.objects.using(using).filter(minute__lt=cutoff)
     yield "outages", Outage.objects.using(using).filter(began_at__lt=cutoff)
-    ended = (Errand.State.DONE, Errand.State.FAILED)
-    yield "errands", Errand.objects.using(using).filter(state__in=ended, ended_at__lt=cutoff)
-    # Of a queue that is no longer subscribed to: the others are measured every few seconds.
+    ended = (BrokerRequest.State.DONE, BrokerRequest.State.FAILED)
+    yield (
+        "broker requests",
+        BrokerRequest.objects.using(using).filter(state__in=ended, ended_at__lt=cutoff),
+    )
+    # Only queues without a subscription: the others are measured every few seconds.
     yield "queues", Queue.objects.using(using).filter(measured_at__lt=cutoff)
 
 
@@ -79,14 +82,14 @@ def _plans(cutoff: datetime, using: str) -> QuerySet[Plan]:
 
 
 def _inbox(cutoff: datetime, using: str) -> QuerySet[InboxRecord]:
-    # Without what prune() has removed by then, so that a dry run counts the same.
+    # Without the rows that prune() removes before, so that a dry run counts the same.
     kept_letters = (
         DeadLetter.objects.using(using)
         .exclude(pk__in=_dead_letters(cutoff, using).values("pk"))
         .filter(subscription=OuterRef("subscription"), message_id=OuterRef("message_id"))
     )
     settled = (InboxRecord.State.HANDLED, InboxRecord.State.SKIPPED, InboxRecord.State.PARKED)
-    # By both times: a producer's clock that runs ahead must not cost us its record early.
+    # By both times: a producer may have a clock that is ahead.
     sent_before = Q(sent_at__isnull=True) | Q(sent_at__lt=cutoff)
     return (
         InboxRecord.objects.using(using)
@@ -108,7 +111,7 @@ def _attempts(cutoff: datetime, using: str) -> QuerySet[Attempt]:
 def _delete(rows: QuerySet[Any], batch: int) -> int:
     deleted = 0
     while ids := list(rows.order_by("pk").values_list("pk", flat=True)[:batch]):
-        # Asked again with the condition: a row may have changed since it was listed.
+        # With the condition again: a row may have changed since it was listed.
         count = rows.filter(pk__in=ids).delete()[0]
         if not count:
             break

@@ -32,7 +32,7 @@ event_deferred = Signal(use_caching=True)
 event_parked = Signal(use_caching=True)
 #: A dead letter was sent back. Arguments: dead_letter.
 event_redriven = Signal(use_caching=True)
-#: Relay or consumer lost or regained a server. Arguments: kind, over (bool), seconds, error.
+#: A process lost or regained a server. Arguments: part, kind, over (bool), seconds, error.
 outage = Signal()
 
 

@@ -8,26 +8,30 @@ import signal
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 from coverage import Coverage
 from django.conf import settings
+from django.core.management.commands import flush
 from django.db import connection
 
-from tests import services
-from tests.amqp import amqp as amqp
-from tests.bus import bus as bus
-from tests.bus import no_subscriptions as no_subscriptions
-from tests.buses import hands as hands
-from tests.own_broker import own_broker as own_broker
-from tests.own_broker import own_node as own_node
-from tests.processes import Manage
-from tests.skipping import NEEDS, skipped_if_missing
+from tests.support import services
+from tests.support.amqp import amqp as amqp
+from tests.support.bus import bus as bus
+from tests.support.bus import no_subscriptions as no_subscriptions
+from tests.support.buses import hands as hands
+from tests.support.own_broker import own_broker as own_broker
+from tests.support.own_broker import own_node as own_node
+from tests.support.processes import IS_SECOND_PASS, Manage
+from tests.support.skipping import NEEDS, skipped_if_missing
 
 #: They look at every page, which others try one by one.
 WALKS = ("test_languages.py",)
 #: Directories of tests that take long.
-LONG = ("browser", "end_to_end", "rabbitmq", "seeds")
+LONG = ("browser", "end_to_end", "rabbitmq", "other_buses")
+#: Permissions and content types: no test changes them.
+MADE_BY_MIGRATIONS = ("django_content_type", "auth_permission")
 DATABASE_FIXTURES = {"db", "transactional_db", "django_db_setup"}
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -37,7 +41,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 @pytest.fixture
 def manage(transactional_db: None, tmp_path: Path) -> Iterator[Manage]:
-    """Run management commands as processes on the test's database; see tests/processes.py."""
+    """Run management commands as processes on the test's database; see tests/support/processes.py."""
     starter = Manage(tmp_path)
     try:
         yield starter
@@ -46,13 +50,20 @@ def manage(transactional_db: None, tmp_path: Path) -> Iterator[Manage]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _quick_flush() -> None:
-    # After each test Django empties the tables. On PostgreSQL, TRUNCATE makes a new file for
-    # each table and index, which takes a hundred times as long as deleting a few rows.
-    if connection.vendor == "postgresql":
-        connection.ops.sql_flush = lambda style, tables, **options: [
-            f"DELETE FROM {connection.ops.quote_name(table)};" for table in tables
-        ]
+def _quick_flush() -> Iterator[None]:
+    """Empty tables quickly after each test that commits."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(connection.ops), "sql_flush", quick_flush)
+        # It would make the rows again that are left where they are.
+        patch.setattr(flush, "emit_post_migrate_signal", lambda *_, **__: None)
+        yield
+
+
+def quick_flush(operations: Any, style: Any, tables: list[str], **options: bool) -> list[str]:
+    # On PostgreSQL, TRUNCATE makes a new file for each table and index, which takes a hundred
+    # times as long as deleting a few rows.
+    emptied = [table for table in tables if table not in MADE_BY_MIGRATIONS]
+    return [f"DELETE FROM {operations.quote_name(table)};" for table in emptied]
 
 
 @pytest.fixture(scope="session")
@@ -86,20 +97,34 @@ def _broker(request: pytest.FixtureRequest) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep what this pass is for: the other database's pass runs the rest."""
     items.sort(key=turn)
-    is_postgres = "postgresql" in settings.DATABASES["default"]["ENGINE"]
-    belongs = belongs_to_postgres if is_postgres else belongs_to_sqlite
-    deselected = [item for item in items if not belongs(item)]
+    deselected = [item for item in items if not belongs_here(item)]
     if deselected:
         config.hook.pytest_deselected(items=deselected)
-        items[:] = [item for item in items if belongs(item)]
+        items[:] = [item for item in items if belongs_here(item)]
+
+
+def belongs_here(item: pytest.Item) -> bool:
+    """Tell whether this pass runs the test: on the right database, and not a second time."""
+    is_postgres = "postgresql" in settings.DATABASES["default"]["ENGINE"]
+    needed, other = ("postgres", "sqlite") if is_postgres else ("sqlite", "postgres")
+    if item.get_closest_marker(needed):
+        return True
+    return not item.get_closest_marker(other) and (not IS_SECOND_PASS or is_for_both(item))
+
+
+def is_for_both(item: pytest.Item) -> bool:
+    """Tell whether the outcome may depend on the database."""
+    if not item.get_closest_marker("both_databases") or item.get_closest_marker("rabbitmq"):
+        return False
+    touches = item.get_closest_marker("django_db")
+    return bool(touches or DATABASE_FIXTURES & set(getattr(item, "fixturenames", ())))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Measure a test once, on SQLite if it runs there: measuring takes a third of its time."""
-    has_run_on_sqlite = connection.vendor == "postgresql" and belongs_to_sqlite(item)
+    """Measure no walk over all pages: measuring takes a third of its time."""
     is_walk = item.path.parent.name == "browser" or item.path.name in WALKS
-    with unmeasured() if has_run_on_sqlite or is_walk else nullcontext():
+    with unmeasured() if is_walk else nullcontext():
         return (yield)
 
 
@@ -121,22 +146,8 @@ def turn(item: pytest.Item) -> tuple[bool, bool]:
     return item.get_closest_marker("xdist_group") is None, item.path.parent.name not in LONG
 
 
-def belongs_to_sqlite(item: pytest.Item) -> bool:
-    return item.get_closest_marker("postgres") is None
-
-
-def belongs_to_postgres(item: pytest.Item) -> bool:
-    """Tell whether a test has to run here too: what touches no database has run on SQLite."""
-    if item.get_closest_marker("postgres"):
-        return True
-    if item.get_closest_marker("sqlite"):
-        return False
-    touches = item.get_closest_marker("django_db")
-    return bool(touches or DATABASE_FIXTURES & set(getattr(item, "fixturenames", ())))
-
-
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say loudly what was not run, and leave the counts for tests/suite.py."""
+    """Say loudly what was not run, and leave the counts for tests/support/suite.py."""
     skipped = terminalreporter.stats.get("skipped", [])
     reasons = [reason_of(report) for report in skipped]
     missing = [reason.removeprefix(NEEDS) for reason in reasons if reason.startswith(NEEDS)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 
-from tests import kill_points
-from tests.databases import database_settings, postgres_database, sqlite_database
+from tests.support import kill_points
+from tests.support.databases import database_settings, postgres_database, sqlite_database
 
 kill_points.install()
 
@@ -17,7 +17,7 @@ def default_database() -> dict[str, object]:
         return database_settings(url)
     if os.environ.get("EVENTBUS_TEST_DATABASE", "sqlite") == "sqlite":
         return sqlite_database()
-    from tests.services import postgres_url
+    from tests.support.services import postgres_url
 
     return postgres_database(postgres_url())
 

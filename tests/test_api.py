@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import ast
+import pkgutil
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from inspect import getdoc, signature
 from pathlib import Path
 
 import pytest
 
 import django_eventbus
-from django_eventbus import exceptions, testing
+from django_eventbus import exceptions, redrive, testing
+from tests.support.tables import table
 
 PACKAGE = Path(django_eventbus.__file__).parent
 PUBLIC = [
     "Command", "Event", "EventSignal", "GiveUp", "Meta", "ReceivedEvent", "RetryLater", "Skip",
     "TooEarly", "cancel", "handle_command", "publish", "publish_many", "publish_model_events",
-    "send_command", "subscribe",
+    "registry", "send_command", "subscribe",
 ]  # fmt: skip
 
 #: Before django.setup(), without any settings: where a project's events and subscribers may be
@@ -67,7 +71,7 @@ class Models:
 
 sys.meta_path.insert(0, Models)
 django.setup()
-assert sys.modules["early.models"].publish is sys.modules["django_eventbus.outbox"].publish
+assert sys.modules["early.models"].publish is sys.modules["django_eventbus.outbox.publish"].publish
 """
 
 
@@ -83,12 +87,12 @@ def test_the_public_names_are_these():
     assert set(PUBLIC) <= set(dir(django_eventbus))
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+@table("name", PUBLIC)
 def test_every_public_name_can_be_had_and_says_what_it_is_for(name):
     assert getdoc(getattr(django_eventbus, name))
 
 
-@pytest.mark.parametrize("name", testing.__all__)
+@table("name", testing.__all__)
 def test_so_do_the_tools_for_tests(name):
     assert getdoc(getattr(testing, name))
 
@@ -149,3 +153,66 @@ def test_every_module_that_says_anything_begins_with_what_it_is_for():
         source = path.read_text()
         is_told = bool(ast.get_docstring(ast.parse(source)))
         assert is_told or not source.strip() or "migrations" in path.parts, path
+
+
+#: Where a project may import from.
+PUBLIC_PATHS = re.compile(
+    r"django_eventbus(\.(models|signals|exceptions|redrive|pruning|testing|contrib\.\w+))?"
+)
+#: The demo cleans the broker up after itself, which no project has to.
+INTERNAL = {"demonstration/broker.py"}
+
+
+@pytest.mark.parametrize("module", [django_eventbus, redrive, testing])
+def test_no_lazy_name_hides_a_module(module):
+    modules = {each.name for each in pkgutil.iter_modules(module.__path__)}
+
+    assert not modules & set(module.__all__)
+    assert all(getattr(module, name) for name in module.__all__)
+
+
+def imported_paths(code: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and node.module == "django_eventbus":
+            # A name, or a module of the package.
+            names = {each.name for each in node.names} - set(PUBLIC)
+            yield from (f"django_eventbus.{name}" for name in names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+        elif isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+
+
+def test_the_example_imports_public_paths_only():
+    root = PACKAGE.parent / "example_project"
+    sources = [each for each in root.rglob("*.py") if str(each.relative_to(root)) not in INTERNAL]
+
+    found = {path for each in sources for path in imported_paths(each.read_text())}
+
+    ours = {path for path in found if path.partition(".")[0] == "django_eventbus"}
+    assert ours
+    assert [path for path in ours if not PUBLIC_PATHS.fullmatch(path)] == []
+
+
+def test_the_docs_name_public_paths_only():
+    pages = [PACKAGE.parent / "README.md", *(PACKAGE.parent / "docs").rglob("*.md")]
+    code = [
+        block
+        for page in pages
+        for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.S)
+    ]
+    lines = [line for block in code for line in block.splitlines() if "django_eventbus" in line]
+    paths = re.findall(r"(?:from|import) (django_eventbus[\w.]*)", "\n".join(lines))
+
+    assert paths
+    assert [path for path in paths if not PUBLIC_PATHS.fullmatch(path)] == []
+
+
+def test_outbox_and_consumer_do_not_load_pika():
+    code = (
+        "import django; django.setup(); import sys; "
+        "import django_eventbus.outbox.relay, django_eventbus.consumer.consumer; "
+        "assert 'pika' not in sys.modules"
+    )
+
+    assert run(code) == ""

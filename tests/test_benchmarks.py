@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import report
-from tests import services
-from tests.skipping import skipped_if_missing
+from tests.support import services
+from tests.support.skipping import skipped_if_missing
 
 ROOT = Path(__file__).parent.parent
 

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from django_eventbus.durations import label, rough, seconds
+from tests.support.tables import table
 
 HUNDRED_YEARS = 36_500 * 86_400
 
 
-@pytest.mark.parametrize(
+@table(
     ("written", "expected"),
     [
         ("250ms", 0.25),
@@ -39,7 +40,7 @@ def test_a_duration_is_text_with_a_unit_or_seconds_or_a_timedelta(written, expec
     assert isinstance(seconds(written), float)
 
 
-@pytest.mark.parametrize(
+@table(
     "written",
     [
         "", "5", "s", "-1s", "1e3s", ".5s", "5 minutes", "5M", "1m30s", "٣s", "30s\n1",
@@ -47,7 +48,6 @@ def test_a_duration_is_text_with_a_unit_or_seconds_or_a_timedelta(written, expec
         -1, math.nan, math.inf, -math.inf, 1e300, 10**400, 10**5000, -(10**5000),
         True, None, Decimal(3), [30], timedelta(seconds=-1), timedelta.max,
     ],
-    ids=lambda written: type(written).__name__,
 )  # fmt: skip
 def test_anything_else_is_refused_with_the_ways_to_write_it(written):
     with pytest.raises(ValueError, match='write "30s", "5m", "2h", "7d", seconds, or a timedelta'):
@@ -61,7 +61,7 @@ def test_a_refusal_stays_short_however_long_the_value_is():
     assert len(str(refusal.value)) < 300
 
 
-@pytest.mark.parametrize(
+@table(
     ("duration", "expected"),
     [
         (0, "0s"),
@@ -82,7 +82,7 @@ def test_a_label_uses_the_largest_unit_that_keeps_it_whole(duration, expected):
     assert label(duration) == expected
 
 
-@pytest.mark.parametrize(
+@table(
     ("duration", "expected"),
     [(-1, "0s"), (0.9, "0s"), (119, "119s"), (121, "2m"), (7300, "2h"), (200_000, "2d")],
 )

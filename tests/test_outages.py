@@ -46,11 +46,11 @@ def failing(*errors):
     return work
 
 
-def test_waits_grow_between_the_bounds_that_the_setting_names_with_jitter(settings):
-    settings.EVENTBUS = {**settings.EVENTBUS, "OUTAGE_WAIT": ["1s", "4s"]}
+def test_waits_grow_between_their_bounds_with_jitter(monkeypatch):
+    monkeypatch.setattr(outages, "OUTAGE_WAIT", (1.0, 4.0))
     stop = Stop()
 
-    OutageWatch(None).succeed(failing(*[BrokerUnavailable("gone")] * 5), stop)
+    OutageWatch(None, "relay").succeed(failing(*[BrokerUnavailable("gone")] * 5), stop)
 
     for wait, longest in zip(stop.waits, (1, 2, 4, 4, 4), strict=True):
         assert longest / 2 <= wait <= longest
@@ -59,7 +59,7 @@ def test_waits_grow_between_the_bounds_that_the_setting_names_with_jitter(settin
 
 def test_an_outage_is_announced_and_logged_once_at_each_end(heard, caplog):
     errors = [BrokerUnavailable("gone", kind="io"), *[BrokerUnavailable("gone")] * 2]
-    watch = OutageWatch(None)
+    watch = OutageWatch(None, "relay")
 
     watch.succeed(failing(*errors), Stop())
     watch.succeed(failing(), Stop())
@@ -74,7 +74,7 @@ def test_errors_are_counted_by_their_kind():
     kinds = ["connection", "channel", "io", "setup", "blocked", "io"]
     errors = [BrokerUnavailable("gone", kind=kind) for kind in kinds]
 
-    OutageWatch(None).succeed(failing(*errors, DatabaseUnavailable("gone")), Stop())
+    OutageWatch(None, "relay").succeed(failing(*errors, DatabaseUnavailable("gone")), Stop())
 
     counted = outages.errors - before
     assert counted == {

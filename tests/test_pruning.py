@@ -14,8 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_eventbus import GiveUp, Skip, publish
-from django_eventbus.closing import discard
-from django_eventbus.messages import NOT_BEFORE
+from django_eventbus.events.message import NOT_BEFORE
 from django_eventbus.models import (
     Attempt,
     DeadLetter,
@@ -30,10 +29,14 @@ from django_eventbus.models import (
     Throughput,
     Worker,
 )
-from django_eventbus.outcomes import Duplicate, Handled, Park
 from django_eventbus.pruning import count_prunable, prune
-from django_eventbus.redrive import redrive
+from django_eventbus.redrive.discards import discard
+from django_eventbus.redrive.letters import redrive
+from django_eventbus.subscriptions.outcomes import Duplicate, Handled, Park
 from tests.shop.models import Effect
+from tests.support.tables import table
+
+pytestmark = pytest.mark.both_databases
 
 MONTH = timedelta(days=30)
 WEEK = timedelta(days=7)
@@ -47,7 +50,7 @@ NOTHING = {
     "workers": 0,
     "minutes of throughput": 0,
     "outages": 0,
-    "errands": 0,
+    "broker requests": 0,
     "queues": 0,
 }
 numbers = count(1)
@@ -96,7 +99,7 @@ def attempt(message_id: str = "1", age: timedelta = MONTH) -> Attempt:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(
+@table(
     ("state", "age", "goes"),
     [
         ("published", MONTH, True),
@@ -117,7 +120,7 @@ def test_an_outbox_row_goes_when_it_is_settled_and_old(state, age, goes):
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(
+@table(
     ("state", "age", "goes"),
     [
         ("healed", MONTH, True),
@@ -136,7 +139,7 @@ def test_a_dead_letter_goes_when_it_is_closed_and_old(state, age, goes):
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(
+@table(
     ("state", "age", "sent", "goes"),
     [
         ("handled", MONTH, MONTH, True),
@@ -159,7 +162,7 @@ def test_an_inbox_record_goes_when_it_is_settled_and_old_by_both_clocks(state, a
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("state", ["open", "redriving", "unknown"])
+@table("state", ["open", "redriving", "unknown"])
 def test_what_an_open_dead_letter_needs_is_kept(state):
     record("parked", message_id="m")
     attempt("m")
@@ -247,7 +250,7 @@ def test_a_dry_run_counts_what_would_go_and_removes_nothing():
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("batch", [1, 2, 5, 100])
+@table("batch", [1, 2, 5, 100])
 def test_rows_are_removed_in_batches_until_none_is_left(batch):
     for _ in range(5):
         event("published")
@@ -470,7 +473,7 @@ def test_the_command_says_what_it_removed():
     event("published")
 
     assert output("--older-than", "7d").splitlines() == [
-        "Removed 1 outbox events.",
+        "Removed 1 outbox event.",
         "Removed 0 dead letters.",
         "Removed 0 inbox records.",
         "Removed 0 attempts.",
@@ -479,7 +482,7 @@ def test_the_command_says_what_it_removed():
         "Removed 0 workers.",
         "Removed 0 minutes of throughput.",
         "Removed 0 outages.",
-        "Removed 0 errands.",
+        "Removed 0 broker requests.",
         "Removed 0 queues.",
     ]
     assert not OutboxEvent.objects.exists()
@@ -489,12 +492,12 @@ def test_the_command_says_what_it_removed():
 def test_the_command_on_trial_says_what_it_would_remove():
     event("published")
 
-    assert "Would remove 1 outbox events." in output("--older-than", "7d", "--dry-run")
+    assert "Would remove 1 outbox event." in output("--older-than", "7d", "--dry-run")
     assert OutboxEvent.objects.count() == 1
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+@table("more", [[], ["--dry-run"]])
 def test_the_command_writes_its_counts_as_json(more):
     event("published")
 
@@ -504,7 +507,7 @@ def test_the_command_writes_its_counts_as_json(more):
     }
 
 
-@pytest.mark.parametrize("age", ["soon", "7", "-7d", "59s", "0", "9999999999d", "9" * 400 + "d"])
+@table("age", ["soon", "7", "-7d", "59s", "0", "9999999999d", "9" * 400 + "d"])
 def test_the_command_refuses_an_age_that_is_none_or_too_short(age):
     with pytest.raises(CommandError, match="argument --older-than"):
         output(f"--older-than={age}")

@@ -14,8 +14,9 @@ from django.contrib import admin
 from django.utils.functional import Promise
 
 import django_eventbus
-from tests import services
-from tests.skipping import skipped_if_missing
+from tests.support import services
+from tests.support.skipping import skipped_if_missing
+from tests.support.tables import table
 
 PACKAGE = Path(django_eventbus.__file__).parent
 LANGUAGES = ("de", "pt_BR")
@@ -64,7 +65,7 @@ def test_everything_that_is_said_is_translated_and_nothing_else(said, language):
     assert translated - said == set(), "nobody says these any more"
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@table("language", LANGUAGES)
 def test_no_translation_is_empty_and_each_has_what_is_filled_in(language):
     for key, texts in catalogue(language).items():
         assert len(texts) == len(key), key
@@ -73,7 +74,7 @@ def test_no_translation_is_empty_and_each_has_what_is_filled_in(language):
             assert sorted(PLACEHOLDER.findall(text)) == sorted(PLACEHOLDER.findall(original)), key
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@table("language", LANGUAGES)
 def test_what_is_compiled_is_what_was_written(language):
     compiled = PACKAGE / "locale" / language / "LC_MESSAGES" / "django.mo"
     with compiled.open("rb") as file:

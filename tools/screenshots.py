@@ -71,9 +71,9 @@ def prepared() -> str:
     from django.contrib.auth.models import User
     from django.test import Client
 
-    from django_eventbus.subscriptions import registry
-    from tests.bus import Bus
-    from tests.story import tell
+    from django_eventbus.subscriptions.subscription import registry
+    from tests.support.bus import Bus
+    from tests.support.story import tell
 
     for each in list(registry):
         registry.remove(each)
@@ -136,7 +136,7 @@ def opened() -> Iterator[Any]:
     """Run Chromium."""
     from playwright.sync_api import sync_playwright
 
-    from tests import services
+    from tests.support import services
 
     arguments = ["--no-sandbox", "--disable-dev-shm-usage"]
     with sync_playwright() as driver:

@@ -11,7 +11,7 @@ import django
 from django.conf import settings
 
 from benchmarks.payloads import payload
-from tests.databases import database_settings
+from tests.support.databases import database_settings
 
 DESTINATION = "/amq/queue/bench.ledger"
 

@@ -1,4 +1,4 @@
-"""The audit: what people did, and what came of it. Read-only, for ever."""
+"""The pages of the audit: who did what, why, and with which result."""
 
 from __future__ import annotations
 
@@ -14,25 +14,29 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
-from django_eventbus.admin.audit_outcomes import result_in_words
-from django_eventbus.admin.dashboard import url
-from django_eventbus.admin.excerpts import TEXT_LIMIT, short, text_of
-from django_eventbus.admin.filters import in_words
-from django_eventbus.admin.read_only import PlainReadOnlyAdmin
+from django_eventbus.admin.formatting import (
+    TEXT_LIMIT,
+    render_text,
+    result_in_words,
+    selection_in_words,
+    short,
+)
+from django_eventbus.admin.model_admin import PlainReadOnlyAdmin
+from django_eventbus.admin.pages import permitted_url
+from django_eventbus.dead_letters.selection import Selection
 from django_eventbus.exceptions import BadSelection
 from django_eventbus.models import AuditEntry, FailureGroup
-from django_eventbus.selections import Selection
-from django_eventbus.sentences import translated
+from django_eventbus.translations import translated
 
-#: Characters of a selection that are read for a column: one of ids can be very long.
-MOST_READ = 1000
-#: Words of a search, and groups that one of them may be about.
+#: Characters of a selection that are read for a column: a list of ids can be very long.
+SELECTION_LIMIT = 1000
+#: Words of a search that are used, and groups that one of them may match.
 WORDS_LIMIT = 10
 GROUPS_LIMIT = 200
 
 
 class AuditList(ChangeList):
-    """Entries, each with the page of its plan."""
+    """Entries, each with the URL of its plan."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -49,9 +53,9 @@ class AuditEntryAdmin(PlainReadOnlyAdmin):
     ordering = ("-at", "-id")
     list_display = ("at", "by", "verb", "count", "because", "selection", "plan", "result")
     list_filter = ("verb", "at")
-    # Which there are: get_search_results() asks for more.
+    # Django shows the search form for these; get_search_results() searches in more.
     search_fields = ("by__exact", "why__icontains", "filter__contains")
-    search_help_text = _("Who did it, or words of the reason or the selection")
+    search_help_text = _("User, or words of the reason or the selection")
     fields = (
         "at",
         "by",
@@ -78,7 +82,7 @@ class AuditEntryAdmin(PlainReadOnlyAdmin):
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
         for word in search_term.split()[:WORDS_LIMIT]:
-            queryset = queryset.filter(about(word, queryset.db))
+            queryset = queryset.filter(mentions(word, queryset.db))
         return queryset, False
 
     @admin.display(description=_("reason"))
@@ -87,15 +91,15 @@ class AuditEntryAdmin(PlainReadOnlyAdmin):
 
     @admin.display(description=_("selection"))
     def selection(self, entry: AuditEntry) -> str:
-        return short(said(entry.filter, _using(entry), MOST_READ))
+        return short(selection_text(entry.filter, _using(entry), SELECTION_LIMIT))
 
     @admin.display(description=_("reason"))
     def whole_reason(self, entry: AuditEntry) -> str:
-        return text_of(_why(entry))
+        return render_text(_why(entry))
 
     @admin.display(description=_("selection"))
     def whole_selection(self, entry: Any) -> str:
-        words = text_of(said(entry.filter, _using(entry), TEXT_LIMIT))
+        words = render_text(selection_text(entry.filter, _using(entry), TEXT_LIMIT))
         if not entry.selection_url:
             return words
         return format_html('<a href="{}">{}</a>', entry.selection_url, words)
@@ -108,18 +112,18 @@ class AuditEntryAdmin(PlainReadOnlyAdmin):
             return str(entry.plan_id)
         return format_html('<a href="{}">{}</a>', entry.plan_url, entry.plan_id)
 
-    @admin.display(description=_("what came of it"))
+    @admin.display(description=_("result"))
     def result(self, entry: AuditEntry) -> str:
         return short(result_in_words(entry.outcome)) if entry.outcome else "-"
 
-    @admin.display(description=_("what came of it"))
+    @admin.display(description=_("result"))
     def whole_result(self, entry: AuditEntry) -> str:
-        return text_of(result_in_words(entry.outcome)) if entry.outcome else "-"
+        return render_text(result_in_words(entry.outcome)) if entry.outcome else "-"
 
 
-def about(word: str, using: str) -> Q:
-    """Match the entries of which a list shows *word*: by whom, why, or to which selection."""
-    # A selection is kept as it stands in a URL, and shown in words; groups by their failures.
+def mentions(word: str, using: str) -> Q:
+    """Match the entries that show *word* in their user, reason or selection."""
+    # A selection is stored as in a URL and shown as text, with groups named by their failures.
     found = Q(by=word) | Q(why__icontains=word)
     found |= Q(filter__contains=word) | Q(filter__contains=quote_plus(word))
     parts = ("subscription", Value(" "), "error_type", Value(": "), "title")
@@ -131,14 +135,14 @@ def about(word: str, using: str) -> Q:
 
 
 def plan_url(request: HttpRequest, entry: AuditEntry) -> str:
-    """Return the page of the plan; "" if there is none, or the user may see no plans."""
-    return url(request, "plan_change", entry.plan_id) if entry.plan_id else ""
+    """Return the URL of the plan; "" if there is none, or the user may not see plans."""
+    return permitted_url(request, "plan_change", entry.plan_id) if entry.plan_id else ""
 
 
 def selection_url(request: HttpRequest, entry: AuditEntry) -> str:
-    """Return the list of what was meant, whatever has become of it; "" if it is of no dead letters."""
-    address = url(request, "deadletter_list")
-    is_long = len(entry.filter) > MOST_READ
+    """Return the list of the selected dead letters in all states; "" if it selects none."""
+    address = permitted_url(request, "deadletter_list")
+    is_long = len(entry.filter) > SELECTION_LIMIT
     if not entry.filter or is_long or entry.verb in AuditEntry.OF_DLQS or not address:
         return ""
     try:
@@ -153,15 +157,15 @@ def _using(entry: AuditEntry) -> str:
 
 
 def _why(entry: AuditEntry) -> str:
-    """Return why it was done: as a person said it, or as a plan says it of itself."""
+    """Return the reason: a person's unchanged, a plan's in the reader's language."""
     return translated(entry.why) if entry.verb in AuditEntry.BY_PLANS else entry.why
 
 
-def said(query: str, using: str, most: int) -> str:
-    """Say what a selection that was written down is about, groups by their failures."""
-    if len(query) > most:
-        return unquote_plus(query[:most])
+def selection_text(query: str, using: str, limit: int) -> str:
+    """Return a recorded selection as text, with groups named by their failures."""
+    if len(query) > limit:
+        return unquote_plus(query[:limit])
     try:
-        return in_words(Selection.from_query(query), using) if query else "-"
+        return selection_in_words(Selection.from_query(query), using) if query else "-"
     except BadSelection:
         return unquote_plus(query)

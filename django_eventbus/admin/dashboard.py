@@ -1,4 +1,4 @@
-"""The dashboard: one look says whether anything needs doing."""
+"""The dashboard: the problems of the bus, its throughput, backlogs, queues and workers."""
 
 from __future__ import annotations
 
@@ -6,23 +6,27 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from django.contrib.admin.utils import quote
 from django.http import HttpRequest
-from django.urls import NoReverseMatch, reverse
 from django.utils.functional import Promise
-from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 
-from django_eventbus.admin.plan_progress import state_in_words
-from django_eventbus.admin.plots import Plot, plots_of
+from django_eventbus.admin.charts import Plot, plots_of
+from django_eventbus.admin.pages import changelist_url, permitted_url
+from django_eventbus.admin.permissions import may_see, missing_permission
+from django_eventbus.admin.plans import state_in_words
 from django_eventbus.durations import rough
-from django_eventbus.figures import DeadLetterFigures, QueueFigures, Status, WorkerFigures
 from django_eventbus.models import Plan, Worker
-from django_eventbus.needs import Need, needs, number, verdict
-from django_eventbus.permissions import sees
-from django_eventbus.status import look
+from django_eventbus.monitoring.problems import number, problems, summary
+from django_eventbus.monitoring.status import read_status
+from django_eventbus.monitoring.status_values import (
+    DeadLetterStatus,
+    QueueStatus,
+    Status,
+    WorkerStatus,
+)
+from django_eventbus.transports.contract import Problem
 
-#: Who may see it: the figures of the whole bus, and no message.
+#: Needed to see the dashboard, which has the figures of the whole bus and no message.
 PERMISSION = "eventbus.view_worker"
 
 
@@ -39,7 +43,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A row of a table, with what is to be read in it."""
+    """A row of a table, with its texts and its link."""
 
     row: Any
     url: str = ""
@@ -49,21 +53,21 @@ class Figure:
 
 
 def dashboard_of(request: HttpRequest) -> dict[str, Any]:
-    """Return what the template needs: a reason instead, if the user may not see it."""
+    """Return the context of the template; only a denial if the user may not see it."""
     if not request.user.has_perm(PERMISSION):
-        return {"why_not": _("You need the permission %(name)s.") % {"name": PERMISSION}}
-    status = seen_by(request.user, look())
-    found = needs(status)
+        return {"denial": missing_permission(request.user, PERMISSION)}
+    status = visible_status(request.user, read_status())
+    found = problems(status)
     return {
         "status": status,
-        "verdict": verdict(found),
-        "needs": [(need, link_of(request, need, status)) for need in found],
+        "summary": summary(found),
+        "problems": [(each, link_of(request, each, status)) for each in found],
         "tiles": tiles_of(request, status),
         "plots": plots(status),
         "queues": [
             Figure(
                 row=each,
-                url=url(request, "queue_change", each.name) if each.is_known else "",
+                url=permitted_url(request, "queue_change", each.name) if each.is_known else "",
                 state=measured(each, status.at),
                 is_bad=bool(each.trouble) or not each.is_measured,
             )
@@ -81,7 +85,7 @@ def dashboard_of(request: HttpRequest) -> dict[str, Any]:
         "plans": [
             Figure(
                 row=each,
-                url=url(request, "plan_change", each.id),
+                url=permitted_url(request, "plan_change", each.id),
                 kind=Plan.Action(each.action).label,
                 state=" ".join(filter(None, state_in_words(each.state, each.note))),
             )
@@ -90,16 +94,16 @@ def dashboard_of(request: HttpRequest) -> dict[str, Any]:
     }
 
 
-def seen_by(user: Any, status: Status) -> Status:
-    """Return *status* without what it tells of queues that *user* may not look at."""
+def visible_status(user: Any, status: Status) -> Status:
+    """Return *status* without the queues that *user* may not see."""
     workers = [
-        replace(worker, queues=tuple(each for each in worker.queues if sees(user, [each])))
+        replace(worker, queues=tuple(each for each in worker.queues if may_see(user, [each])))
         for worker in status.workers
     ]
     return replace(
         status,
-        queues=tuple(each for each in status.queues if sees(user, [each.name])),
-        plans=tuple(each for each in status.plans if sees(user, each.queues)),
+        queues=tuple(each for each in status.queues if may_see(user, [each.name])),
+        plans=tuple(each for each in status.plans if may_see(user, each.queues)),
         workers=tuple(workers),
     )
 
@@ -122,7 +126,7 @@ def tiles_of(request: HttpRequest, status: Status) -> list[Tile]:
             note=_("the oldest for %(age)s") % {"age": age(status.at, outbox.oldest_ready_at)}
             if outbox.oldest_ready_at
             else "",
-            url=listed(request, "outboxevent", state__exact="ready"),
+            url=changelist_url(request, "outboxevent", state__exact="ready"),
         ),
         _outbox_tile(request, _("Scheduled"), outbox.scheduled, "scheduled"),
         _outbox_tile(request, _("Unroutable"), outbox.unroutable, "unroutable", is_bad=True),
@@ -131,15 +135,15 @@ def tiles_of(request: HttpRequest, status: Status) -> list[Tile]:
             name=_("Dead letters"),
             figure=number(letters.open),
             note=_about_letters(letters),
-            url=listed(request, "deadletter"),
+            url=changelist_url(request, "deadletter"),
             is_bad=bool(letters.open),
         ),
         Tile(name=_("Re-driving"), figure=number(letters.redriving)),
     ]
 
 
-def _about_letters(letters: DeadLetterFigures) -> str:
-    words = _("%(hour)s new within the hour, %(day)s within the day")
+def _about_letters(letters: DeadLetterStatus) -> str:
+    words = _("%(hour)s new in the last hour, %(day)s in the last day")
     found = words % {"hour": number(letters.new_in_hour), "day": number(letters.new_in_day)}
     if not letters.ignored:
         return found
@@ -149,7 +153,7 @@ def _about_letters(letters: DeadLetterFigures) -> str:
 def _outbox_tile(
     request: HttpRequest, name: str, count: int, state: str, *, is_bad: bool = False
 ) -> Tile:
-    address = listed(request, "outboxevent", state__exact=state)
+    address = changelist_url(request, "outboxevent", state__exact=state)
     return Tile(name=name, figure=number(count), url=address, is_bad=is_bad and bool(count))
 
 
@@ -158,59 +162,37 @@ def age(now: datetime, then: datetime | None) -> str:
     return rough((now - then).total_seconds()) if then else "-"
 
 
-def measured(queue: QueueFigures, now: datetime) -> str:
-    """Say how old the figures of a queue are, and why there are no younger ones."""
+def measured(queue: QueueStatus, now: datetime) -> str:
+    """Return the age of a queue's measurement, and why there is no newer one."""
     if queue.measured_at is None:
-        return queue.trouble or _("never looked at: no worker runs")
+        return queue.trouble or _("never measured: no worker is running")
     words = _("%(age)s ago") % {"age": age(now, queue.measured_at)}
     return f"{words}: {queue.trouble}" if queue.trouble else words
 
 
-def state_of(worker: WorkerFigures, now: datetime) -> str:
-    """Say how a worker is."""
+def state_of(worker: WorkerStatus, now: datetime) -> str:
+    """Return the state of a worker in a few words."""
     if not worker.is_live:
-        return _("not heard of for %(age)s") % {"age": age(now, worker.seen_at)}
+        return _("no heartbeat for %(age)s") % {"age": age(now, worker.seen_at)}
     if worker.outage:
         words = _("waits for a server for %(age)s (%(kind)s)")
         return words % {"kind": worker.outage_name, "age": age(now, worker.outage_since)}
     return _("finishes its work") if worker.is_stopping else _("works")
 
 
-def link_of(request: HttpRequest, need: Need, status: Status) -> str:
-    """Return the page where *need* is seen to; "" where the user may not go."""
-    match need.code:
+def link_of(request: HttpRequest, problem: Problem, status: Status) -> str:
+    """Return the page where *problem* can be solved; "" if the user may not view it."""
+    match problem.code:
         case "outage":
-            return listed(request, "worker")
+            return changelist_url(request, "worker")
         case "lag" | "unroutable" | "failed":
-            return listed(request, "outboxevent", state__exact=need.about["state"])
+            return changelist_url(request, "outboxevent", state__exact=problem.about["state"])
         case "dead_letters":
-            return listed(request, "deadletter")
-        case "forsaken" | "paused" if "plan" in need.about:
-            return url(request, "plan_change", need.about["plan"])
-        case "forsaken" | "unconsumed" if "queue" not in need.about:
-            return listed(request, "plan" if "plans" in need.about else "queue")
-    name = need.about["queue"]
+            return changelist_url(request, "deadletter")
+        case "no_relay" | "paused" if "plan" in problem.about:
+            return permitted_url(request, "plan_change", problem.about["plan"])
+        case "no_relay" | "unconsumed" if "queue" not in problem.about:
+            return changelist_url(request, "plan" if "plans" in problem.about else "queue")
+    name = problem.about["queue"]
     is_known = any(each.name == name and each.is_known for each in status.queues)
-    return url(request, "queue_change", name) if is_known else ""
-
-
-def listed(request: HttpRequest, model: str, **query: str) -> str:
-    """Return the list of *model*, filtered by *query*."""
-    address = url(request, f"{model}_changelist")
-    return f"{address}?{urlencode(query)}" if address and query else address
-
-
-def url(request: HttpRequest, name: str, *args: Any) -> str:
-    """Return the page *name* of the admin; "" if there is none, or the user may not see it."""
-    model = name.partition("_")[0]
-    if not request.user.has_perm(f"eventbus.view_{model}"):
-        return ""
-    try:
-        quoted = [quote(each) for each in args]
-        return reverse(f"admin:eventbus_{name}", args=quoted, current_app=_site(request))
-    except NoReverseMatch:
-        return ""
-
-
-def _site(request: HttpRequest) -> str | None:
-    return getattr(request, "current_app", None)
+    return permitted_url(request, "queue_change", name) if is_known else ""

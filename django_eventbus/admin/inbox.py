@@ -1,4 +1,4 @@
-"""The inbox: what became of each message, per subscription."""
+"""The pages of inbox records: the outcome of each message, per subscription."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from django.http import HttpRequest
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from django_eventbus.admin.excerpts import short, text_of
-from django_eventbus.admin.read_only import (
+from django_eventbus.admin.formatting import render_text, short
+from django_eventbus.admin.model_admin import (
     QueueFilter,
     ReadOnlyAdmin,
     SubscriptionFilter,
     TypeFilter,
     ago,
 )
+from django_eventbus.admin.permissions import visible_queues
 from django_eventbus.conf import conf
 from django_eventbus.durations import label
 from django_eventbus.models import InboxRecord
-from django_eventbus.permissions import queues_seen_by
-from django_eventbus.sentences import translated
+from django_eventbus.translations import translated
 
 
 @admin.register(InboxRecord)
@@ -30,7 +30,7 @@ class InboxRecordAdmin(ReadOnlyAdmin):
     """Inbox records, newest first."""
 
     ordering = ("-id",)
-    # Not by any column: the table may hold millions of rows.
+    # Not sortable: the table may hold millions of rows.
     sortable_by = ()
     list_display = ("type", "subscription", "state", "tried", "settled", "what_failed")
     list_filter = ("state", TypeFilter, QueueFilter, SubscriptionFilter, "settled_at")
@@ -48,7 +48,7 @@ class InboxRecordAdmin(ReadOnlyAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows = super().get_queryset(request)
-        return rows.filter(queue__in=queues_seen_by(request.user)) if conf.permission else rows
+        return rows.filter(queue__in=visible_queues(request.user)) if conf.permission else rows
 
     @admin.display(description=_("tried"))
     def tried(self, record: InboxRecord) -> str:
@@ -71,10 +71,10 @@ class InboxRecordAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("error"))
     def whole_error(self, record: InboxRecord) -> str:
-        return text_of(_why(record))
+        return render_text(_why(record))
 
 
 def _why(record: InboxRecord) -> str:
-    """Return why it was not handled: an error in its own words, a discard in the reader's."""
+    """Return the error unchanged, or the reason of a skip in the reader's language."""
     is_skipped = record.state == InboxRecord.State.SKIPPED
     return translated(record.error) if is_skipped else record.error

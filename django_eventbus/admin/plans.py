@@ -1,12 +1,14 @@
-"""Plans: what is under way, how far it is, and the verbs that steer it."""
+"""The pages of plans: list, progress, start, pause, resume, cancel."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
+from django.db import DEFAULT_DB_ALIAS
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, JsonResponse
 from django.shortcuts import redirect
@@ -14,41 +16,167 @@ from django.template.loader import render_to_string
 from django.urls import URLPattern, reverse
 from django.utils import timezone
 from django.utils.http import urlencode
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_eventbus import plans
-from django_eventbus.admin.audit_outcomes import result_in_words
-from django_eventbus.admin.json_fields import written
-from django_eventbus.admin.pages import Button, View, page, page_urls, require_view, url_of
-from django_eventbus.admin.plan_progress import (
-    Progress,
-    latest_outcomes,
-    outcomes_of,
-    progress_of,
-    state_in_words,
+from django_eventbus.admin.formatting import result_in_words, selection_in_words, short, visible
+from django_eventbus.admin.forms import format_json
+from django_eventbus.admin.model_admin import ReadOnlyAdmin, ago
+from django_eventbus.admin.pages import (
+    Button,
+    View,
+    database_of,
+    page,
+    page_url,
+    page_urls,
+    require_view,
 )
-from django_eventbus.admin.read_only import ReadOnlyAdmin, ago
+from django_eventbus.admin.permissions import Verb, denial_for_all, may_see
 from django_eventbus.conf import conf
+from django_eventbus.dead_letters.selection import Selection
 from django_eventbus.exceptions import BadPlan
 from django_eventbus.models import DeadLetter, Plan, PlannedLetter, Worker
-from django_eventbus.permissions import Verb, sees, why_not_everywhere
-from django_eventbus.sentences import translated
+from django_eventbus.redrive import plans
+from django_eventbus.redrive.plans import progress
+from django_eventbus.translations import translated
+
+#: The width of the progress bar, in the units of its SVG.
+BAR_WIDTH = 1000
+#: Outcomes on one page.
+OUTCOMES_LIMIT = 50
+#: The order of states in the bar.
+_ORDER = (
+    "healed", "discarded", "restored", "failed", "unknown", "skipped", "sent", "pending",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """The segment of one state in the bar."""
+
+    state: str
+    name: str
+    count: int
+    x: float
+    width: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """The counts of a plan, and the bar that shows them."""
+
+    parts: list[Part]
+    total: int
+    settled: int
+    words: str
+
+    @property
+    def percent(self) -> int:
+        return self.settled * 100 // self.total if self.total else 100
+
+
+def progress_of(plan: Plan) -> Progress:
+    """Count the dead letters of *plan* by state."""
+    counts = progress(plan)
+    return Progress(
+        parts=_parts(counts),
+        total=sum(counts.values()),
+        settled=sum(
+            number for state, number in counts.items() if state not in PlannedLetter.UNSETTLED
+        ),
+        words=selection_in_words(
+            Selection.from_query(plan.filter), plan._state.db or DEFAULT_DB_ALIAS
+        ),
+    )
+
+
+def _parts(counts: dict[str, int]) -> list[Part]:
+    names = dict(PlannedLetter.State.choices)
+    total, x, parts = max(1, sum(counts.values())), 0.0, []
+    for state in filter(counts.__contains__, _ORDER):
+        width = round(counts[state] / total * BAR_WIDTH, 2)
+        part = Part(state=state, name=str(names[state]), count=counts[state], x=x, width=width)
+        parts.append(part)
+        x = round(x + width, 2)
+    return parts
+
+
+def state_in_words(state: str, note: str) -> tuple[str, str]:
+    """Return the label of a plan's *state*, and the reason; "Paused by ada." is both."""
+    name, why = capfirst(str(Plan.State(state).label)), translated(note)
+    if why.startswith(name):
+        return why, ""
+    return (f"{name}:" if why else name), why
+
+
+def latest_outcomes(plan: Plan) -> list[dict[str, Any]]:
+    """Return the latest outcomes of all states."""
+    rows = PlannedLetter.objects.using(plan._state.db).filter(plan=plan)
+    settled = rows.filter(settled_at__isnull=False).order_by("-settled_at")
+    return _outcome_rows(plan, list(settled[:OUTCOMES_LIMIT]))
+
+
+def outcomes_of(plan: Plan, state: str, after: int) -> tuple[list[dict[str, Any]], int | None]:
+    """Return the outcomes of one *state* after a row's id, and that id for the next page, if any."""
+    rows = PlannedLetter.objects.using(plan._state.db).filter(plan=plan, state=state)
+    found = list(rows.filter(pk__gt=after).order_by("pk")[: OUTCOMES_LIMIT + 1])
+    shown = found[:OUTCOMES_LIMIT]
+    return _outcome_rows(plan, shown), shown[-1].pk if len(found) > OUTCOMES_LIMIT else None
+
+
+def _outcome_rows(plan: Plan, rows: list[PlannedLetter]) -> list[dict[str, Any]]:
+    found = DeadLetter.objects.using(plan._state.db).filter(
+        pk__in=[row.dead_letter_id for row in rows]
+    )
+    letters = found.only("id", "type", "message_id", "subscription", "key").in_bulk()
+    errors = _errors(plan, rows)
+    return [
+        {
+            "letter": letters.get(row.dead_letter_id),
+            "letter_id": row.dead_letter_id,
+            "state": row.state,
+            "name": row.get_state_display(),
+            "why": short(f"{row.why}: {errors[row.pk]}")
+            if errors.get(row.pk)
+            else translated(visible(row.why)),
+            "at": row.settled_at or row.sent_at,
+        }
+        for row in rows
+    ]
+
+
+def _errors(plan: Plan, rows: list[PlannedLetter]) -> dict[int, str]:
+    """Return the error messages of failed *rows*, as far as they are still known."""
+    # Not stored with the outcome: rows with equal values are written by one statement.
+    failed = [row for row in rows if row.state == PlannedLetter.State.FAILED]
+    letters = DeadLetter.objects.using(plan._state.db).only("id", "message_id", "error", "round")
+    same = letters.in_bulk([row.dead_letter_id for row in failed if not row.sent_as])
+    edited = letters.filter(message_id__in=[row.sent_as for row in failed if row.sent_as])
+    by_id = {letter.message_id: letter for letter in edited}
+    words = {}
+    for row in failed:
+        letter = by_id.get(row.sent_as) if row.sent_as else same.get(row.dead_letter_id)
+        if letter and (row.sent_as or letter.round == row.round + 1):
+            words[row.pk] = letter.error
+    return words
+
 
 State = Plan.State
 Outcome = PlannedLetter.State
-#: Each verb with its label and the states in which it can be done.
-VERBS: dict[str, tuple[Any, tuple[str, ...]]] = {
-    "start": (gettext_lazy("Start"), (State.PLANNED,)),
-    "pause": (gettext_lazy("Pause"), Plan.STARTED),
-    "resume": (gettext_lazy("Resume"), (State.PAUSED,)),
-    "cancel": (gettext_lazy("Cancel"), (State.PLANNED, *Plan.STARTED, State.PAUSED)),
+
+#: The label of each verb's button.
+LABELS = {
+    "start": gettext_lazy("Start"),
+    "pause": gettext_lazy("Pause"),
+    "resume": gettext_lazy("Resume"),
+    "cancel": gettext_lazy("Cancel"),
 }
 
 
 @admin.register(Plan)
 class PlanAdmin(ReadOnlyAdmin):
-    """Plans, the newest first; each on a page that follows it."""
+    """Plans, the newest first; the page of a plan follows its progress."""
 
     ordering = ("-id",)
     list_display = (
@@ -61,7 +189,7 @@ class PlanAdmin(ReadOnlyAdmin):
         if not conf.permission:
             return plans
         touched = plans.order_by().values_list("queues", flat=True).distinct()
-        return plans.filter(queues__in=[each for each in touched if sees(request.user, each)])
+        return plans.filter(queues__in=[each for each in touched if may_see(request.user, each)])
 
     def get_urls(self) -> list[URLPattern]:
         own: dict[str, tuple[str, View]] = {
@@ -74,14 +202,14 @@ class PlanAdmin(ReadOnlyAdmin):
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
         require_view(self, request)
-        plan = found(self, request, unquote(object_id))
-        patch = written(plan.patch) if plan.patch is not None else ""
-        context = {"plan": plan, "patch": patch, **parts_of(self, request, plan)}
-        return page(self, request, "plan", title_of(plan), **context)
+        plan = plan_or_404(self, request, unquote(object_id))
+        patch = format_json(plan.patch) if plan.patch is not None else ""
+        context = {"plan": plan, "patch": patch, **page_context(self, request, plan)}
+        return page(self, request, "plan", plan_title(plan), **context)
 
     @admin.display(description=gettext_lazy("plan"), ordering="id")
     def name(self, plan: Plan) -> str:
-        return name_of(plan)
+        return plan_name(plan)
 
     @admin.display(description=gettext_lazy("outcomes"))
     def outcomes(self, plan: Plan) -> str:
@@ -100,30 +228,30 @@ class PlanAdmin(ReadOnlyAdmin):
         return translated(plan.note)
 
 
-def name_of(plan: Plan) -> str:
-    """Return what a link to *plan* is called."""
+def plan_name(plan: Plan) -> str:
+    """Return the text of a link to *plan*."""
     return _("Plan %(id)d") % {"id": plan.pk}
 
 
-def title_of(plan: Plan) -> str:
-    """Return what the page of *plan* is called."""
+def plan_title(plan: Plan) -> str:
+    """Return the title of the page of *plan*."""
     return _("Plan %(id)d: %(action)s") % {"id": plan.pk, "action": plan.get_action_display()}
 
 
-def found(screen: PlanAdmin, request: HttpRequest, plan_id: Any) -> Plan:
+def plan_or_404(model_admin: PlanAdmin, request: HttpRequest, plan_id: Any) -> Plan:
     """Return the plan, or raise Http404."""
-    plan: Plan | None = screen.get_object(request, str(plan_id))
+    plan: Plan | None = model_admin.get_object(request, str(plan_id))
     if plan is None:
-        raise Http404(_("There is no such plan."))
+        raise Http404(_("This plan does not exist."))
     return plan
 
 
-def progress_view(screen: PlanAdmin, request: HttpRequest, plan_id: int) -> HttpResponse:
-    """Tell how far the plan is, as the parts of its page that change."""
-    require_view(screen, request)
-    plan = found(screen, request, plan_id)
-    context = parts_of(screen, request, plan)
-    context |= {"plan": plan, "opts": screen.opts}
+def progress_view(model_admin: PlanAdmin, request: HttpRequest, plan_id: int) -> HttpResponse:
+    """Return the parts of the plan's page that change, as JSON."""
+    require_view(model_admin, request)
+    plan = plan_or_404(model_admin, request, plan_id)
+    context = page_context(model_admin, request, plan)
+    context |= {"plan": plan, "opts": model_admin.opts}
     parts = {
         name: render_to_string(f"admin/eventbus/plan_{name}.html", context, request)
         for name in ("progress", "verbs", "outcomes")
@@ -132,41 +260,36 @@ def progress_view(screen: PlanAdmin, request: HttpRequest, plan_id: int) -> Http
     return JsonResponse({"is_over": is_over, "texts": context["texts"], "parts": parts})
 
 
-def parts_of(screen: PlanAdmin, request: HttpRequest, plan: Plan) -> dict[str, Any]:
-    """Return what the page of *plan* shows."""
-    progress: Progress = progress_of(plan)
+def page_context(model_admin: PlanAdmin, request: HttpRequest, plan: Plan) -> dict[str, Any]:
+    """Return the context of the page of *plan*."""
+    progress, (state, note) = progress_of(plan), state_in_words(plan.state, plan.note)
     return {
-        "texts": texts_of(plan),
+        "texts": {"state": state, "note": note},
         "progress": progress,
-        "verbs": _verbs(screen, request, plan),
-        "again": _again(request.user, plan, progress),
-        "is_forsaken": plan.is_under_way and not Worker.objects.relays(timezone.now()).exists(),
-        "progress_url": url_of(screen, "progress", plan.pk, query=request.GET.urlencode()),
+        "verbs": _verbs(model_admin, request, plan),
+        "again": _next_plans(request.user, plan, progress),
+        "has_no_relay": plan.is_under_way and not Worker.objects.relays(timezone.now()).exists(),
+        "progress_url": page_url(model_admin, "progress", plan.pk, query=request.GET.urlencode()),
         **_outcomes(request, plan, progress),
     }
 
 
-def texts_of(plan: Plan) -> dict[str, str]:
-    """Return the state of *plan* and why it is so, as a screen reader says them."""
-    return dict(zip(("state", "note"), state_in_words(plan.state, plan.note), strict=True))
-
-
-def _again(user: Any, plan: Plan, progress: Progress) -> list[Button]:
-    """Return the ways to another plan, over what became of this one."""
+def _next_plans(user: Any, plan: Plan, progress: Progress) -> list[Button]:
+    """Return buttons for another plan over the outcomes of this one."""
     if plan.is_started:
         return []
-    there = {part.state for part in progress.parts if part.count}
-    offers = [(_("Re-drive what failed again…"), str(Outcome.FAILED))]
+    present = {part.state for part in progress.parts if part.count}
+    offers = [(_("Re-drive those that failed again…"), str(Outcome.FAILED))]
     if plan.is_redrive and plan.state == State.CANCELLED:
-        offers.append((_("Re-drive what was not sent…"), str(Outcome.SKIPPED)))
-    return [_next_plan(user, plan, *offer) for offer in offers if offer[1] in there]
+        offers.append((_("Re-drive those that were not sent…"), str(Outcome.SKIPPED)))
+    return [_next_plan(user, plan, *offer) for offer in offers if offer[1] in present]
 
 
 def _next_plan(user: Any, plan: Plan, label: str, outcome: str) -> Button:
     states = [("state", str(state)) for state in DeadLetter.REDRIVABLE]
     query = urlencode([("plan", f"{plan.pk}:{outcome}"), *states])
     url = f"{reverse('admin:eventbus_deadletter_dry_run')}?{query}"
-    return Button(label=label, url=url, why_not=_refusal(user, plan))
+    return Button(label=label, url=url, denial=_denial(user, plan))
 
 
 def _outcomes(request: HttpRequest, plan: Plan, progress: Progress) -> dict[str, Any]:
@@ -175,7 +298,7 @@ def _outcomes(request: HttpRequest, plan: Plan, progress: Progress) -> dict[str,
     if count is None:
         return {"outcome": "", "outcomes": latest_outcomes(plan), "outcome_count": progress.settled}
     after = request.GET.get("after", "")
-    outcomes, following = outcomes_of(plan, wanted, _place(after))
+    outcomes, following = outcomes_of(plan, wanted, _row_id(after))
     return {
         "outcome": wanted,
         "outcomes": outcomes,
@@ -185,40 +308,44 @@ def _outcomes(request: HttpRequest, plan: Plan, progress: Progress) -> dict[str,
     }
 
 
-def _place(text: str) -> int:
+def _row_id(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
 
 
-def _verbs(screen: PlanAdmin, request: HttpRequest, plan: Plan) -> list[Any]:
-    refusal = _refusal(request.user, plan)
+def _verbs(model_admin: PlanAdmin, request: HttpRequest, plan: Plan) -> list[Any]:
+    denial = _denial(request.user, plan)
     return [
-        {"label": label, "url": url_of(screen, "verb", plan.pk, name), "why_not": refusal}
-        for name, (label, states) in VERBS.items()
-        if plan.state in states
+        {
+            "label": LABELS[verb],
+            "url": page_url(model_admin, "verb", plan.pk, verb),
+            "denial": denial,
+        }
+        for verb in Plan.VERBS
+        if plan.allows(verb)
     ]
 
 
-def verb_view(screen: PlanAdmin, request: HttpRequest, plan_id: int, verb: str) -> HttpResponse:
+def verb_view(
+    model_admin: PlanAdmin, request: HttpRequest, plan_id: int, verb: str
+) -> HttpResponse:
     """Start, pause, resume or cancel a plan."""
     if request.method != "POST":
         return HttpResponseNotAllowed(["POST"])
-    require_view(screen, request)
-    if verb not in plans.VERBS:
-        raise Http404(_("There is no such verb."))
-    if refusal := _refusal(request.user, found(screen, request, plan_id)):
-        raise PermissionDenied(refusal)
+    require_view(model_admin, request)
+    if verb not in Plan.VERBS:
+        raise Http404(_("This action does not exist."))
+    if denial := _denial(request.user, plan_or_404(model_admin, request, plan_id)):
+        raise PermissionDenied(denial)
     try:
-        plans.VERBS[verb](plan_id, by=request.user.get_username(), using=_database(screen, request))
+        plans.change(
+            plan_id, verb, by=request.user.get_username(), using=database_of(model_admin, request)
+        )
     except BadPlan as error:
-        screen.message_user(request, str(error), messages.WARNING)
-    return redirect(url_of(screen, "change", plan_id))
+        model_admin.message_user(request, str(error), messages.WARNING)
+    return redirect(page_url(model_admin, "change", plan_id))
 
 
-def _refusal(user: Any, plan: Plan) -> str:
-    """Say why *user* may not steer *plan*, or return ""."""
+def _denial(user: Any, plan: Plan) -> str:
+    """Say why *user* may not change *plan*; "" if they may."""
     verb: Verb = "redrive" if plan.is_redrive else "discard"
-    return why_not_everywhere(user, verb, plan.queues)
-
-
-def _database(screen: PlanAdmin, request: HttpRequest) -> str:
-    return str(screen.get_queryset(request).select_for_update().db)
+    return denial_for_all(user, verb, plan.queues)

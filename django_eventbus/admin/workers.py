@@ -1,4 +1,4 @@
-"""Workers and their outages."""
+"""The pages of workers and their outages."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_eventbus.admin.read_only import PlainReadOnlyAdmin, ago
+from django_eventbus.admin.model_admin import PlainReadOnlyAdmin, ago
 from django_eventbus.durations import rough
 from django_eventbus.models import Outage, Worker
 
 
 @admin.register(Worker)
 class WorkerAdmin(PlainReadOnlyAdmin):
-    """Relays and consumers, those heard of last first."""
+    """Relays and consumers, the last heartbeat first."""
 
     ordering = ("-seen_at",)
     list_display = ("process", "kind", "condition", "consumes", "started", "seen")
@@ -37,7 +37,7 @@ class WorkerAdmin(PlainReadOnlyAdmin):
     def condition(self, worker: Worker) -> str:
         now = timezone.now()
         if not worker.is_live(now):
-            return _("not heard of any more")
+            return _("no heartbeat")
         if worker.outage:
             age = _age(now, worker.outage_since)
             words = _("waits for a server for %(age)s (%(kind)s)")
@@ -74,7 +74,7 @@ class OutageAdmin(PlainReadOnlyAdmin):
     @admin.display(description=gettext_lazy("lasted"))
     def lasted(self, outage: Outage) -> str:
         if outage.ended_at is None:
-            return _("its end was not seen")
+            return _("its end was not recorded")
         return _age(outage.ended_at, outage.began_at)
 
 

@@ -1,4 +1,4 @@
-"""Celery tasks for a turn of the relay, the consumer and pruning, and a schedule for Celery beat."""
+"""Celery tasks that relay, consume and prune, and a schedule for Celery beat."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from celery import shared_task
 
 from django_eventbus.durations import Duration, seconds
 
-#: Seconds after which a turn ends, whatever is left: the next one goes on with it.
+#: Seconds after which a run ends; the next run continues.
 _WITHIN = 60.0
-#: Seconds between two turns, if nobody says: for who asks whether anything runs.
+#: The default for seconds between two runs, from which the status tells a missing run.
 _EVERY = 60.0
 
 
@@ -22,29 +22,29 @@ def _task(work: Callable[..., object]) -> Any:
 
 @_task
 def relay(using: str = "default", within: float = _WITHIN, every: float = _EVERY) -> int:
-    """Send what is ready in the outbox of *using*; return how many rows."""
-    relayed: int = _turns().relay_ready(using, within, every)
+    """Publish the ready rows in the outbox of *using*; return their number."""
+    relayed: int = _runs().relay_ready(using, within, every)
     return relayed
 
 
 @_task
 def consume(within: float = _WITHIN, every: float = _EVERY) -> None:
-    """Handle what is due in this service's queues, one message after the other."""
-    _turns().consume_due(within, every)
+    """Handle the due messages in the queues of this service, one after the other."""
+    _runs().consume_due(within, every)
 
 
 @_task
 def prune(older_than: Duration = "30d", using: str = "default") -> dict[str, int]:
-    """Remove what is settled and older than *older_than*; return how many rows of each kind."""
-    counts: dict[str, int] = _turns().prune_settled(older_than, using)
+    """Remove settled rows older than *older_than*; return how many of each kind."""
+    counts: dict[str, int] = _runs().prune_settled(older_than, using)
     return counts
 
 
-def _turns() -> Any:
+def _runs() -> Any:
     # Not at the top: a project's celery.py imports this before Django's apps are loaded.
-    from django_eventbus.contrib import turns
+    from django_eventbus.contrib import celery_runs
 
-    return turns
+    return celery_runs
 
 
 def beat_schedule(
@@ -73,18 +73,18 @@ def beat_schedule(
 
 
 def _told(every: Duration | None) -> dict[str, float]:
-    """Let the task know how often it comes, so that its silence means something."""
+    """Pass the interval to the task, so that the status can notice a missing run."""
     return {} if every is None else {"every": seconds(every)}
 
 
 def _entry(name: str, every: Duration, arguments: dict[str, Any]) -> dict[str, Any]:
     interval = seconds(every)
     if interval < 1 or interval % 1:
-        raise ValueError(f"{name}={every!r} is no whole number of seconds")
+        raise ValueError(f"{name}={every!r} is not a whole number of seconds")
     return {
         "task": f"django_eventbus.{name}",
         "schedule": timedelta(seconds=interval),
         "kwargs": arguments,
-        # One that nobody took before the next is due has nothing left to do.
+        # A task that no worker received before the next one is due is not needed.
         "options": {"expires": int(interval)},
     }

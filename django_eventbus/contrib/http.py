@@ -17,24 +17,24 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from django_eventbus.conf import wait
+from django_eventbus.conf.parsers import wait
 from django_eventbus.durations import Duration
-from django_eventbus.events import Event, ReceivedEvent
+from django_eventbus.events.event import Event, ReceivedEvent
+from django_eventbus.events.text import storable
 from django_eventbus.exceptions import ForwardFailed
-from django_eventbus.messages import storable
-from django_eventbus.subscribing import subscribe
+from django_eventbus.subscriptions.subscribe import subscribe
 
 #: Characters of a response that are kept with the error.
 _EXCERPT = 500
 _SUCCESS = range(200, 300)
-#: What a request line can hold.
+#: The characters of a request line.
 _PRINTABLE = re.compile(r"[!-~]+")
 _CONNECTIONS = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Where events are posted to, and how."""
+    """The URL, the timeouts, the secret and the headers of an endpoint."""
 
     scheme: str
     host: str
@@ -56,7 +56,7 @@ class Endpoint:
             with connection.getresponse() as response:
                 excerpt = _excerpt(response)
         except (OSError, http.client.HTTPException) as error:
-            raise ForwardFailed(f"no answer from {self.host}: {type(error).__name__}") from error
+            raise ForwardFailed(f"{self.host} did not answer: {type(error).__name__}") from error
         finally:
             connection.close()
         if response.status not in _SUCCESS:
@@ -88,7 +88,7 @@ class Endpoint:
         }
 
     def _signature(self, event_id: str, body: bytes) -> dict[str, str]:
-        """Return the headers of the Standard Webhooks: the id is that of the event, each time."""
+        """Return the headers of Standard Webhooks; every attempt has the id of the event."""
         sent_at = str(int(time.time()))
         headers = {"webhook-id": event_id, "webhook-timestamp": sent_at}
         if self.secret:
@@ -99,16 +99,16 @@ class Endpoint:
 
 
 def _excerpt(response: http.client.HTTPResponse) -> str:
-    """Return the start of what an answer says; its status counts, whatever becomes of the rest."""
+    """Return the start of the response, or "" if it cannot be read; the status decides."""
     try:
-        # As much as is there: to wait for all of it, a byte at a time, could take hours.
+        # Only the available bytes: a slow response could take hours.
         return response.read1(_EXCERPT).decode(errors="replace")
     except (OSError, http.client.HTTPException):
         return ""
 
 
 def _ascii(text: str) -> str:
-    """Return *text* as a header can hold it: of a stranger's message, which may hold anything."""
+    """Return *text* percent-encoded for a header: other services may send any characters."""
     return quote(text, safe=f" {string.punctuation}", errors="replace")
 
 
@@ -127,7 +127,9 @@ def forward(  # noqa: PLR0913
     place = urlsplit(url)
     is_plain = _PRINTABLE.fullmatch(url) and not place.username and not place.fragment
     if place.scheme not in _CONNECTIONS or not place.hostname or not is_plain:
-        raise ValueError("forward() needs a URL such as https://example.com/events, without login")
+        raise ValueError(
+            "forward() needs a URL without a login, such as https://example.com/events"
+        )
     endpoint = Endpoint(
         scheme=place.scheme,
         host=place.hostname,
@@ -138,7 +140,7 @@ def forward(  # noqa: PLR0913
         secret=secret.encode(),
         headers=dict(headers or {}),
     )
-    # Not in a transaction: it would be open for as long as the other side takes.
+    # Not in a transaction, which would stay open until the endpoint answers.
     settled = {"atomic": False, **options}
     subscribe(pattern, name=name, **settled)(endpoint.post)
     return endpoint.post

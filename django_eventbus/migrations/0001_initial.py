@@ -2,9 +2,9 @@
 
 import django.db.models.deletion
 import django.utils.timezone
-import django_eventbus.messages
-import django_eventbus.models.json_index
-import django_eventbus.models.worker
+import django_eventbus.events.message
+import django_eventbus.models.lookups
+import django_eventbus.models.monitoring
 from django.db import migrations, models
 
 
@@ -100,7 +100,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('at', models.DateTimeField(default=django.utils.timezone.now, verbose_name='at')),
                 ('by', models.CharField(blank=True, max_length=255, verbose_name='by')),
-                ('verb', models.CharField(choices=[('discard', 'discard'), ('discarded', 'discarded'), ('restore', 'restore'), ('restored', 'restored'), ('ignore', 'ignore'), ('redrive', 're-drive'), ('redrove', 're-driven'), ('edit and re-drive', 'edit and re-drive'), ('plan re-drive', 'plan re-drive'), ('start plan', 'start the plan'), ('pause plan', 'pause the plan'), ('resume plan', 'resume the plan'), ('cancel plan', 'cancel the plan'), ('plan paused', 'plan paused by itself'), ('plan ended', 'plan ended'), ('acknowledge group', 'acknowledge the group'), ('ignore group', 'ignore the group'), ('resolve group', 'resolve the group'), ('reopen group', 'mark the group as new'), ('peek DLQ', 'look into the DLQ'), ('redrive DLQ', 're-drive from the DLQ'), ('redrove DLQ', 're-driven from the DLQ'), ('publish again', 'publish again'), ('cancel', 'cancel the event'), ('export', 'export')], max_length=30, verbose_name='verb')),
+                ('verb', models.CharField(choices=[('discard', 'discard'), ('discarded', 'discarded'), ('restore', 'restore'), ('restored', 'restored'), ('ignore', 'ignore'), ('redrive', 're-drive'), ('redrove', 're-driven'), ('edit and re-drive', 'edit and re-drive'), ('plan re-drive', 'plan re-drive'), ('start plan', 'start the plan'), ('pause plan', 'pause the plan'), ('resume plan', 'resume the plan'), ('cancel plan', 'cancel the plan'), ('plan paused', 'plan paused by itself'), ('plan ended', 'plan ended'), ('acknowledge group', 'acknowledge the group'), ('ignore group', 'ignore the group'), ('resolve group', 'resolve the group'), ('reopen group', 'mark the group as new'), ('peek DLQ', 'read the DLQ'), ('redrive DLQ', 're-drive from the DLQ'), ('redrove DLQ', 're-driven from the DLQ'), ('publish again', 'publish again'), ('cancel', 'cancel the event'), ('export', 'export')], max_length=30, verbose_name='verb')),
                 ('why', models.TextField(blank=True, verbose_name='why')),
                 ('filter', models.TextField(blank=True, verbose_name='filter')),
                 ('count', models.PositiveIntegerField(default=0, verbose_name='count')),
@@ -154,6 +154,7 @@ class Migration(migrations.Migration):
                 ('host', models.CharField(blank=True, max_length=255, verbose_name='host')),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now, verbose_name='created at')),
                 ('parked_at', models.DateTimeField(default=django.utils.timezone.now, verbose_name='parked at')),
+                ('parked_xid', models.BigIntegerField(default=0, verbose_name='parking transaction')),
                 ('redriven_at', models.DateTimeField(blank=True, null=True, verbose_name='redriven at')),
                 ('redriven_by', models.CharField(blank=True, max_length=255, verbose_name='redriven by')),
                 ('closed_at', models.DateTimeField(blank=True, null=True, verbose_name='closed at')),
@@ -167,32 +168,32 @@ class Migration(migrations.Migration):
                 'verbose_name': 'dead letter',
                 'verbose_name_plural': 'dead letters',
                 'permissions': (('redrive_deadletter', 'Can re-drive dead letters'), ('discard_deadletter', 'Can discard dead letters'), ('edit_deadletter', 'Can edit and re-drive dead letters'), ('see_sensitive_deadletter', 'Can see sensitive values of dead letters')),
-                'indexes': [models.Index(fields=['message_id'], name='eventbus_dead_letter_message', opclasses=['varchar_pattern_ops']), models.Index(fields=['state', 'parked_at', 'id', 'queue', 'subscription', 'type'], name='eventbus_dead_letter_state'), models.Index(fields=['state', 'fingerprint', 'parked_at', 'round'], name='eventbus_dead_letter_group'), models.Index(fields=['fingerprint', 'created_at'], name='eventbus_dead_letter_trend'), models.Index(condition=models.Q(('ignored_until__isnull', False)), fields=['ignored_until'], name='eventbus_dead_letter_ignored'), models.Index(condition=models.Q(('state__in', ['open', 'redriving', 'unknown'])), fields=['subscription', 'key', 'id'], name='eventbus_dead_letter_key'), django_eventbus.models.json_index.JsonIndex(fields=['payload'], name='eventbus_dead_letter_payload', opclasses=['jsonb_path_ops']), django_eventbus.models.json_index.JsonIndex(fields=['headers'], name='eventbus_dead_letter_headers', opclasses=['jsonb_path_ops'])],
+                'indexes': [models.Index(fields=['message_id'], name='eventbus_dead_letter_message', opclasses=['varchar_pattern_ops']), models.Index(fields=['state', 'parked_at', 'id', 'queue', 'subscription', 'type', 'parked_xid'], name='eventbus_dead_letter_state'), models.Index(fields=['state', 'fingerprint', 'parked_at', 'round'], name='eventbus_dead_letter_group'), models.Index(fields=['fingerprint', 'created_at'], name='eventbus_dead_letter_trend'), models.Index(condition=models.Q(('ignored_until__isnull', False)), fields=['ignored_until'], name='eventbus_dead_letter_ignored'), models.Index(condition=models.Q(('state__in', ['open', 'redriving', 'unknown'])), fields=['subscription', 'key', 'id'], name='eventbus_dead_letter_key'), django_eventbus.models.lookups.JsonIndex(fields=['payload'], name='eventbus_dead_letter_payload', opclasses=['jsonb_path_ops']), django_eventbus.models.lookups.JsonIndex(fields=['headers'], name='eventbus_dead_letter_headers', opclasses=['jsonb_path_ops'])],
                 'constraints': [models.UniqueConstraint(fields=('subscription', 'queue', 'message_id'), name='eventbus_dead_letter_once')],
             },
         ),
         migrations.CreateModel(
-            name='Errand',
+            name='BrokerRequest',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('kind', models.CharField(choices=[('peek', 'look into the DLQ'), ('redrive', 're-drive from the DLQ')], max_length=10)),
-                ('state', models.CharField(choices=[('asked', 'asked'), ('running', 'running'), ('done', 'done'), ('failed', 'failed')], default='asked', max_length=10)),
+                ('kind', models.CharField(choices=[('peek', 'read the DLQ'), ('redrive', 're-drive from the DLQ')], max_length=10)),
+                ('state', models.CharField(choices=[('submitted', 'submitted'), ('running', 'running'), ('done', 'done'), ('failed', 'failed')], default='submitted', max_length=10)),
                 ('service', models.CharField(max_length=255)),
                 ('queue', models.CharField(max_length=255)),
                 ('limit', models.PositiveIntegerField()),
                 ('reason', models.TextField(blank=True)),
-                ('asked_by', models.CharField(max_length=255)),
-                ('asked_at', models.DateTimeField(default=django.utils.timezone.now)),
+                ('submitted_by', models.CharField(max_length=255)),
+                ('submitted_at', models.DateTimeField(default=django.utils.timezone.now)),
                 ('worker_id', models.UUIDField(blank=True, null=True)),
-                ('taken_at', models.DateTimeField(blank=True, null=True)),
+                ('claimed_at', models.DateTimeField(blank=True, null=True)),
                 ('ended_at', models.DateTimeField(blank=True, null=True)),
                 ('result', models.JSONField(blank=True, default=dict)),
                 ('error', models.TextField(blank=True)),
             ],
             options={
-                'verbose_name': 'errand',
-                'verbose_name_plural': 'errands',
-                'indexes': [models.Index(fields=['queue', '-id'], name='eventbus_errand_queue'), models.Index(condition=models.Q(('state__in', ['asked', 'running'])), fields=['state', 'id'], name='eventbus_errand_open')],
+                'verbose_name': 'broker request',
+                'verbose_name_plural': 'broker requests',
+                'indexes': [models.Index(fields=['queue', '-id'], name='eventbus_brokerrequest_queue'), models.Index(condition=models.Q(('state__in', ['submitted', 'running'])), fields=['state', 'id'], name='eventbus_brokerrequest_open')],
             },
         ),
         migrations.CreateModel(
@@ -225,7 +226,7 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name='Outage',
             fields=[
-                ('id', models.UUIDField(default=django_eventbus.messages.uuid7, editable=False, primary_key=True, serialize=False, verbose_name='id')),
+                ('id', models.UUIDField(default=django_eventbus.events.message.uuid7, editable=False, primary_key=True, serialize=False, verbose_name='id')),
                 ('worker_id', models.UUIDField(verbose_name='worker id')),
                 ('host', models.CharField(max_length=255, verbose_name='host')),
                 ('part', models.CharField(choices=[('relay', 'relay'), ('consumer', 'consumer'), ('transport', 'transport'), ('command', 'command')], max_length=40, verbose_name='part')),
@@ -347,7 +348,7 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name='Worker',
             fields=[
-                ('id', models.UUIDField(default=django_eventbus.messages.uuid7, editable=False, primary_key=True, serialize=False, verbose_name='id')),
+                ('id', models.UUIDField(default=django_eventbus.events.message.uuid7, editable=False, primary_key=True, serialize=False, verbose_name='id')),
                 ('kind', models.CharField(choices=[('relay', 'relay'), ('consumer', 'consumer'), ('both', 'consumer with relay')], max_length=10, verbose_name='kind')),
                 ('service', models.CharField(max_length=255, verbose_name='service')),
                 ('host', models.CharField(max_length=255, verbose_name='host')),
@@ -356,7 +357,7 @@ class Migration(migrations.Migration):
                 ('queues', models.JSONField(blank=True, default=list, verbose_name='queues')),
                 ('started_at', models.DateTimeField(default=django.utils.timezone.now, verbose_name='started at')),
                 ('seen_at', models.DateTimeField(default=django.utils.timezone.now, verbose_name='seen at')),
-                ('expected_at', models.DateTimeField(default=django_eventbus.models.worker.soon, verbose_name='expected at')),
+                ('expected_at', models.DateTimeField(default=django_eventbus.models.monitoring.soon, verbose_name='expected at')),
                 ('outage', models.CharField(blank=True, choices=[('connection', 'connection'), ('channel', 'channel'), ('io', 'no answer in time'), ('setup', 'declaring queues'), ('blocked', 'blocked'), ('refused', 'refused'), ('database', 'database'), ('unknown', 'unknown')], max_length=20, verbose_name='outage')),
                 ('outage_since', models.DateTimeField(blank=True, null=True, verbose_name='outage since')),
                 ('is_stopping', models.BooleanField(default=False, verbose_name='is stopping')),

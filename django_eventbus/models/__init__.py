@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from django_eventbus.models.attempt import Attempt
-from django_eventbus.models.audit_entry import AuditEntry
-from django_eventbus.models.binding import Binding
-from django_eventbus.models.dead_letter import DeadLetter
-from django_eventbus.models.errand import Errand
-from django_eventbus.models.failure_group import FailureGroup
-from django_eventbus.models.inbox_mark import InboxMark
-from django_eventbus.models.inbox_record import InboxRecord
-from django_eventbus.models.outage import Outage
-from django_eventbus.models.outbox_event import OutboxEvent
-from django_eventbus.models.plan import Plan
-from django_eventbus.models.planned_letter import PlannedLetter
-from django_eventbus.models.queue import Queue
-from django_eventbus.models.queued_message import QueuedMessage
-from django_eventbus.models.relay_lease import RelayLease
-from django_eventbus.models.throughput import Throughput
-from django_eventbus.models.worker import Worker
+from django_eventbus.models.audit import AuditEntry
+from django_eventbus.models.broker_requests import BrokerRequest
+from django_eventbus.models.database_queues import Binding, QueuedMessage
+from django_eventbus.models.dead_letters import DeadLetter, FailureGroup
+from django_eventbus.models.inbox import Attempt, InboxMark, InboxRecord
+from django_eventbus.models.monitoring import Outage, Queue, Throughput, Worker
+from django_eventbus.models.outbox import OutboxEvent, RelayLease
+from django_eventbus.models.plans import Plan, PlannedLetter
 
 __all__ = [
     "Attempt",
     "AuditEntry",
     "Binding",
+    "BrokerRequest",
     "DeadLetter",
-    "Errand",
     "FailureGroup",
     "InboxMark",
     "InboxRecord",

@@ -1,4 +1,4 @@
-"""One log line per outcome. Never a payload, never the words of an error: they may quote one."""
+"""One log line per outcome. It never has a payload or the text of an error, which may quote one."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from typing import Any
 from django.dispatch import Signal
 
 from django_eventbus import signals
-from django_eventbus.codes import LINES
 from django_eventbus.conf import conf
+from django_eventbus.conf.log_codes import LINES
 from django_eventbus.durations import label
-from django_eventbus.events import Meta
+from django_eventbus.events.event import Meta
 from django_eventbus.exceptions import Unavailable
 from django_eventbus.models import DeadLetter, OutboxEvent
-from django_eventbus.models.carried_message import CarriedMessage
-from django_eventbus.tracing.trace_contexts import ids_in
-from django_eventbus.tracing.tracer import active_tracer, current_ids
+from django_eventbus.models.message_columns import MessageColumns
+from django_eventbus.observability.tracing.tracer import active_tracer, current_ids, ids_in
 
 _loggers = {
     code: logging.getLogger(f"django_eventbus.{each.logger}") for code, each in LINES.items()
@@ -31,120 +30,133 @@ def connect() -> None:
         signal.connect(receiver, dispatch_uid=f"django_eventbus.{receiver.__name__}")
 
 
-def is_seen(code: str) -> bool:
-    """Whether a line of *code* would be shown to anyone."""
-    # Asked first: thousands a second would be described for nobody.
+def is_enabled(code: str) -> bool:
+    """Whether a line of *code* would be logged."""
+    # Asked first: it saves formatting thousands of lines a second that nobody reads.
     return _loggers[code].isEnabledFor(conf.log_levels[code])
 
 
-def say(code: str, *values: object, **extra: object) -> None:
+def write(code: str, *values: object, **extra: object) -> None:
     """Write the line of *code*, with its code and *extra* as fields."""
     fields = {"code": code, **current_ids(), **extra}
     _loggers[code].log(conf.log_levels[code], LINES[code].text, *values, extra=fields)
 
 
 def log_published(row: OutboxEvent, **kwargs: Any) -> None:
-    if is_seen("EVENT_PUBLISHED"):
-        say("EVENT_PUBLISHED", *_row_names(row), **_of_row(row))
+    if is_enabled("EVENT_PUBLISHED"):
+        write("EVENT_PUBLISHED", *_row_values(row), **_row_fields(row))
 
 
 def log_unroutable(row: OutboxEvent, policy: str = "", **kwargs: Any) -> None:
-    # Held, it is tried again and again: it has an error from the second time on.
+    # A held event is tried again and again: it has an error from the second time on.
     if policy == "hold" and row.error:
         return
-    say("EVENT_UNROUTABLE", *_row_names(row), **_of_row(row))
+    write("EVENT_UNROUTABLE", *_row_values(row), **_row_fields(row))
 
 
 def log_failed(row: OutboxEvent, reason: str, **kwargs: Any) -> None:
-    say("EVENT_FAILED", *_row_names(row), _line(reason), **_of_row(row))
+    write("EVENT_FAILED", *_row_values(row), _one_line(reason), **_row_fields(row))
 
 
 def log_handled(meta: Meta, seconds: float, **kwargs: Any) -> None:
-    if is_seen("EVENT_HANDLED"):
+    if is_enabled("EVENT_HANDLED"):
         duration = round(seconds * 1000)
-        say("EVENT_HANDLED", *_names(meta), seconds, **_of(meta), duration_ms=duration)
+        write(
+            "EVENT_HANDLED",
+            *_meta_values(meta),
+            seconds,
+            **_meta_fields(meta),
+            duration_ms=duration,
+        )
 
 
 def log_repeated(meta: Meta, state: str, **kwargs: Any) -> None:
-    say("EVENT_REPEATED", *_names(meta), state, **_of(meta))
+    write("EVENT_REPEATED", *_meta_values(meta), state, **_meta_fields(meta))
 
 
 def log_skipped(meta: Meta, error: BaseException | None, **kwargs: Any) -> None:
-    say("EVENT_SKIPPED", *_names(meta), **_of(meta, error))
+    write("EVENT_SKIPPED", *_meta_values(meta), **_meta_fields(meta, error))
 
 
 def log_retried(meta: Meta, error: BaseException, delay: float, **kwargs: Any) -> None:
-    details = (label(delay), meta.attempt, meta.tries, _kind(error))
-    say("EVENT_RETRIED", *_names(meta), *details, **_of(meta, error))
+    details = (label(delay), meta.attempt, meta.tries, _type_name(error))
+    write("EVENT_RETRIED", *_meta_values(meta), *details, **_meta_fields(meta, error))
 
 
 def log_deferred(meta: Meta, until: datetime, **kwargs: Any) -> None:
-    say("EVENT_DEFERRED", *_names(meta), until.isoformat(), **_of(meta))
+    write("EVENT_DEFERRED", *_meta_values(meta), until.isoformat(), **_meta_fields(meta))
 
 
 def log_parked(meta: Meta, kind: str, error: BaseException | None, **kwargs: Any) -> None:
-    say("EVENT_PARKED", *_names(meta), meta.attempt, kind, **_of(meta, error), kind=kind)
+    write(
+        "EVENT_PARKED",
+        *_meta_values(meta),
+        meta.attempt,
+        kind,
+        **_meta_fields(meta, error),
+        kind=kind,
+    )
 
 
 def log_redriven(dead_letter: DeadLetter, **kwargs: Any) -> None:
-    target = _line(dead_letter.subscription or dead_letter.queue)
-    extra = {**_of_row(dead_letter), "error_type": _line(dead_letter.error_type)}
-    say("EVENT_REDRIVEN", *_row_names(dead_letter), target, dead_letter.round, **extra)
+    target = _one_line(dead_letter.subscription or dead_letter.queue)
+    extra = {**_row_fields(dead_letter), "error_type": _one_line(dead_letter.error_type)}
+    write("EVENT_REDRIVEN", *_row_values(dead_letter), target, dead_letter.round, **extra)
 
 
 def log_outage(
     kind: str, over: bool, seconds: float, error: Unavailable | None = None, **kwargs: Any
 ) -> None:
     if over:
-        say("OUTAGE_ENDED", seconds, kind=kind, duration_ms=round(seconds * 1000))
+        write("OUTAGE_ENDED", seconds, kind=kind, duration_ms=round(seconds * 1000))
     else:
-        say("OUTAGE_BEGAN", error, kind=kind, error_type=_kind(error))
+        write("OUTAGE_BEGAN", error, kind=kind, error_type=_type_name(error))
 
 
-def _names(meta: Meta) -> tuple[str, str, str]:
-    return _line(meta.type), _line(meta.id), _line(meta.subscription or meta.queue)
+def _meta_values(meta: Meta) -> tuple[str, str, str]:
+    return _one_line(meta.type), _one_line(meta.id), _one_line(meta.subscription or meta.queue)
 
 
-def _row_names(row: CarriedMessage) -> tuple[str, str]:
-    return _line(row.type), _line(row.message_id)
+def _row_values(row: MessageColumns) -> tuple[str, str]:
+    return _one_line(row.type), _one_line(row.message_id)
 
 
-def _line(text: str) -> str:
-    # A stranger's type or id may hold a line break, and would then forge a line of the log.
+def _one_line(text: str) -> str:
+    # A stranger's type or id may have a line break, which would forge a line of the log.
     return text[:255] if text.isprintable() else ascii(text[:255])
 
 
-def _kind(error: BaseException | None) -> str:
-    return _line(type(error).__name__) if error else ""
+def _type_name(error: BaseException | None) -> str:
+    return _one_line(type(error).__name__) if error else ""
 
 
-def _of(meta: Meta, error: BaseException | None = None) -> dict[str, Any]:
+def _meta_fields(meta: Meta, error: BaseException | None = None) -> dict[str, Any]:
     return {
-        **(current_ids() or _trace_of(meta.headers)),
-        "event_id": _line(meta.id),
-        "event_type": _line(meta.type),
+        **(current_ids() or _trace_fields(meta.headers)),
+        "event_id": _one_line(meta.id),
+        "event_type": _one_line(meta.type),
         "queue": meta.queue,
-        "subscription": _line(meta.subscription),
-        "routing_key": _line(meta.routing_key),
-        "correlation_id": _line(meta.correlation_id),
+        "subscription": _one_line(meta.subscription),
+        "routing_key": _one_line(meta.routing_key),
+        "correlation_id": _one_line(meta.correlation_id),
         "attempt": meta.attempt,
-        "error_type": _kind(error),
+        "error_type": _type_name(error),
     }
 
 
-def _of_row(row: OutboxEvent | DeadLetter) -> dict[str, Any]:
+def _row_fields(row: OutboxEvent | DeadLetter) -> dict[str, Any]:
     return {
-        **_trace_of(row.headers),
-        "event_id": _line(row.message_id),
-        "event_type": _line(row.type),
+        **_trace_fields(row.headers),
+        "event_id": _one_line(row.message_id),
+        "event_type": _one_line(row.type),
         "queue": row.queue,
-        "subscription": _line(row.subscription),
-        "routing_key": _line(row.routing_key),
-        "correlation_id": _line(row.correlation_id),
+        "subscription": _one_line(row.subscription),
+        "routing_key": _one_line(row.routing_key),
+        "correlation_id": _one_line(row.correlation_id),
     }
 
 
-def _trace_of(headers: Mapping[str, Any]) -> dict[str, str]:
+def _trace_fields(headers: Mapping[str, Any]) -> dict[str, str]:
     return ids_in(headers) if active_tracer() else {}
 
 

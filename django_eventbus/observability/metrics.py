@@ -1,4 +1,4 @@
-"""Turn what is announced in this process into measurements."""
+"""Turn signals into metrics, with bounded label values."""
 
 from __future__ import annotations
 
@@ -12,15 +12,9 @@ from django.utils import timezone
 
 from django_eventbus import signals
 from django_eventbus.conf import conf
-from django_eventbus.events import Meta
+from django_eventbus.events.event import Event, Meta, event_classes, is_type
 from django_eventbus.models import DeadLetter, Outage, OutboxEvent
-from django_eventbus.observability.label_values import (
-    EventTypes,
-    is_known,
-    queue_label,
-    subscription_label,
-)
-from django_eventbus.observability.measurements import (
+from django_eventbus.observability.metric_names import (
     AGE,
     BODY,
     HANDLING,
@@ -31,13 +25,67 @@ from django_eventbus.observability.measurements import (
     PARKED,
     PUBLISHED,
     REDRIVEN,
-    Measured,
+    MetricValue,
     Sink,
 )
+from django_eventbus.subscriptions.subscription import registry
 
-#: Service, queue, subscription and event type, as labels.
-Place = tuple[str, str, str, str]
+#: Limit of event types that get a label without being declared: received through a wildcard, or
+#: only published.
+MAX_UNDECLARED_TYPES = 200
 
+
+class EventTypes:
+    """The event types that get a label of their own; all others share the label OTHER."""
+
+    def __init__(self, limit: int = MAX_UNDECLARED_TYPES) -> None:
+        self.limit = limit
+        self._known: set[str] = set()
+        self._undeclared = 0
+
+    def label(self, event_type: str, *, is_ours: bool) -> str:
+        """Return the type, or OTHER; *is_ours* says that this project publishes or subscribes to it."""
+        if event_type in self._known or self._is_admitted(event_type, is_ours):
+            return event_type
+        return OTHER
+
+    def _is_admitted(self, event_type: str, is_ours: bool) -> bool:
+        # A refused type is not stored: the number of such types is unbounded.
+        if not is_type(event_type):
+            return False
+        if not _is_declared(event_type):
+            if not is_ours or self._undeclared >= self.limit:
+                return False
+            self._undeclared += 1
+        self._known.add(event_type)
+        return True
+
+
+def subscription_label(name: str) -> str:
+    """Return the current name of the subscription *name*, OTHER if unknown, "" for none."""
+    if not name:
+        return ""
+    found = registry.named(name)
+    return found.name if found else OTHER
+
+
+def is_known(label: str) -> bool:
+    """Whether *label* names something that this project knows."""
+    return label not in ("", OTHER)
+
+
+def queue_label(queue: str) -> str:
+    return queue if queue in registry.queues() else OTHER
+
+
+def _is_declared(event_type: str) -> bool:
+    return any(event_type == each.pattern for each in registry) or any(
+        event_type == each.event_type for each in event_classes(Event)
+    )
+
+
+#: Service, queue, subscription and event type.
+MessageLabels = tuple[str, str, str, str]
 _RESULTS = {
     signals.event_published: "published",
     signals.event_unroutable: "unroutable",
@@ -54,13 +102,13 @@ _OUTCOMES = {
 
 
 class Meter:
-    """Measures what is announced, for one sink. Safe to use from many threads."""
+    """Turns signals into metrics for one sink. Safe to use from many threads."""
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
         self.types = EventTypes()
-        #: Places whose words are known, by the words.
-        self._places: dict[Place, Place] = {}
+        #: Labels that are known to be bounded, by the values that they are made of.
+        self._known_labels: dict[MessageLabels, MessageLabels] = {}
         self._receivers: dict[Signal, Callable[..., None]] = {
             **dict.fromkeys(_RESULTS, self._on_publication),
             **dict.fromkeys(_OUTCOMES, self._on_outcome),
@@ -78,7 +126,7 @@ class Meter:
 
     @contextmanager
     def measuring(self) -> Iterator[None]:
-        """Measure what is announced in this process meanwhile."""
+        """Measure the signals of this process until the block ends."""
         self.connect()
         try:
             yield
@@ -86,38 +134,35 @@ class Meter:
             self.disconnect()
 
     def _on_publication(self, signal: Signal, row: OutboxEvent, **kwargs: Any) -> None:
-        # An addressed row is a retry or a re-drive, of whatever a stranger sent.
-        is_taken = not row.is_addressed or is_known(subscription_label(row.subscription))
-        event_type = self.types.label(row.type, is_taken=is_taken)
+        # An addressed row is a retry or a re-drive of a message that anybody may have sent.
+        is_ours = not row.is_addressed or is_known(subscription_label(row.subscription))
+        event_type = self.types.label(row.type, is_ours=is_ours)
         self.sink.write([(PUBLISHED, (conf.service, event_type, _RESULTS[signal]), 1)])
 
     def _on_outcome(
         self, signal: Signal, meta: Meta, seconds: float, size: int, **kwargs: Any
     ) -> None:
-        place = self._place(meta.queue, meta.subscription, meta.type)
-        service, queue, _, event_type = place
+        labels = self._message_labels(meta.queue, meta.subscription, meta.type)
+        service, queue, _, event_type = labels
         outcome = _OUTCOMES[signal]
-        measured: list[Measured] = [
-            (OUTCOMES, (*place, outcome, _attempt(meta)), 1),
+        measured: list[MetricValue] = [
+            (OUTCOMES, (*labels, outcome, _attempt(meta)), 1),
             (BODY, (service, queue, event_type), size),
         ]
         if seconds and outcome != "repeated":
-            measured.append((HANDLING, (*place, outcome), seconds))
+            measured.append((HANDLING, (*labels, outcome), seconds))
         if outcome == "parked":
-            measured.append((PARKED, (*place, kwargs["kind"]), 1))
+            measured.append((PARKED, (*labels, kwargs["kind"]), 1))
         elif outcome == "handled" and meta.published_at:
-            measured.append((AGE, place, _age(meta.published_at)))
+            measured.append((AGE, labels, _age(meta.published_at)))
         self.sink.write(measured)
 
     def _on_redrive(self, dead_letter: DeadLetter, **kwargs: Any) -> None:
         letter = dead_letter
-        place = self._place(queue_label(letter.queue), letter.subscription, letter.type)
-        self.sink.write([(REDRIVEN, place, 1)])
+        labels = self._message_labels(queue_label(letter.queue), letter.subscription, letter.type)
+        self.sink.write([(REDRIVEN, labels, 1)])
 
-    def _on_outage(
-        self, sender: object, kind: str, over: bool, seconds: float, **kwargs: Any
-    ) -> None:
-        part = getattr(sender, "__name__", "").lower()
+    def _on_outage(self, part: str, kind: str, over: bool, seconds: float, **kwargs: Any) -> None:
         labels = (
             conf.service,
             part if part in Outage.Part.values else OTHER,
@@ -125,18 +170,18 @@ class Meter:
         )
         self.sink.write([(OUTAGE, labels, seconds) if over else (OUTAGES_BEGUN, labels, 1)])
 
-    def _place(self, queue: str, subscription: str, event_type: str) -> Place:
-        words = (conf.service, queue, subscription, event_type)
-        found = self._places.get(words)
+    def _message_labels(self, queue: str, subscription: str, event_type: str) -> MessageLabels:
+        given = (conf.service, queue, subscription, event_type)
+        found = self._known_labels.get(given)
         if found:
             return found
         name = subscription_label(subscription)
-        label = self.types.label(event_type, is_taken=is_known(name))
-        place = (conf.service, queue, name, label)
-        if place == words:
-            # Only then: there is no end to what strangers may send.
-            self._places[words] = place
-        return place
+        label = self.types.label(event_type, is_ours=is_known(name))
+        labels = (conf.service, queue, name, label)
+        if labels == given:
+            # Nothing else is stored: what strangers send is unbounded.
+            self._known_labels[given] = labels
+        return labels
 
 
 def _attempt(meta: Meta) -> str:

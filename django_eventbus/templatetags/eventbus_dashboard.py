@@ -1,4 +1,4 @@
-"""The dashboard, for the template of the app's index; and words for other templates."""
+"""The dashboard for the template of the app's index, and filters for other templates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from django.utils.text import capfirst
 
 from django_eventbus.durations import rough
 from django_eventbus.models import DeadLetter
-from django_eventbus.sentences import translated
+from django_eventbus.translations import translated
 
 register = template.Library()
 
@@ -24,31 +24,31 @@ _SHORT = 12
 
 @register.filter
 def eventbus_number(count: int | None) -> str:
-    """Write a count in the reader's way; "-" if it is not known."""
+    """Format a count in the reader's locale; "-" if it is not known."""
     return "-" if count is None else number_format(count, force_grouping=True)
 
 
 @register.filter
 def eventbus_age(seconds: int | None) -> str:
-    """Write about how long something took or is ago; "-" if it is not known."""
+    """Format a rough duration; "-" if it is not known."""
     return "-" if seconds is None else rough(seconds)
 
 
 @register.filter
 def eventbus_words(text: str) -> str:
-    """Write what a worker wrote down in the language of whoever reads it."""
+    """Translate a sentence that a worker stored."""
     return translated(text)
 
 
 @register.filter
 def eventbus_short_id(message_id: str) -> str:
-    """Write the end of a long id: ids that were made together begin alike."""
+    """Return the end of a long id: ids that were made together begin with the same characters."""
     return message_id if len(message_id) <= _SHORT else f"…{message_id[-_SHORT:]}"
 
 
 @register.filter
 def eventbus_kind(kind: str) -> str:
-    """Write why a message was parked in a word or some."""
+    """Return the label of the reason why a message was parked."""
     return str(dict(DeadLetter.Kind.choices).get(kind, kind))
 
 
@@ -61,7 +61,7 @@ def eventbus_labelled(
 
 
 def _labelled(cell: str, header: dict[str, Any]) -> str:
-    # Neither the link, which is the row's title, nor the box to tick.
+    # Not the link, which is the row's title, nor the checkbox.
     if not cell.startswith('<td class="field-'):
         return cell
     return format_html('<td data-label="{}"{}', capfirst(header["text"]), SafeString(cell[3:]))
@@ -70,7 +70,7 @@ def _labelled(cell: str, header: dict[str, Any]) -> str:
 @register.inclusion_tag("admin/eventbus/dashboard.html", takes_context=True)
 def eventbus_dashboard(context: RequestContext) -> dict[str, Any]:
     """Render the dashboard, as far as the user may see it."""
-    # Not above: to check templates, Django imports every library of tags, also without its admin.
+    # Imported here: to check templates, Django imports every tag library, even without its admin.
     from django_eventbus.admin.dashboard import dashboard_of
 
     return dashboard_of(context.request)

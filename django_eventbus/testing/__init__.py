@@ -1,4 +1,4 @@
-"""For the tests of projects: what was published, and what becomes of it, without a broker."""
+"""Test support for projects: check and deliver published events without a broker."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from django_eventbus.outcomes import Defer as Defer
-    from django_eventbus.outcomes import Duplicate as Duplicate
-    from django_eventbus.outcomes import Handled as Handled
-    from django_eventbus.outcomes import Park as Park
-    from django_eventbus.outcomes import Retry as Retry
-    from django_eventbus.outcomes import Skipped as Skipped
+    from django_eventbus.subscriptions.outcomes import Defer as Defer
+    from django_eventbus.subscriptions.outcomes import Duplicate as Duplicate
+    from django_eventbus.subscriptions.outcomes import Handled as Handled
+    from django_eventbus.subscriptions.outcomes import Park as Park
+    from django_eventbus.subscriptions.outcomes import Retry as Retry
+    from django_eventbus.subscriptions.outcomes import Skipped as Skipped
     from django_eventbus.testing.bus import EventBus as EventBus
     from django_eventbus.testing.bus import NotQuiet as NotQuiet
-    from django_eventbus.testing.deliveries import Delivered as Delivered
+    from django_eventbus.testing.deliver import Delivered as Delivered
     from django_eventbus.testing.test_case import EventBusMixin as EventBusMixin
 
 _HOMES = {
-    "Defer": "django_eventbus.outcomes",
-    "Delivered": "django_eventbus.testing.deliveries",
-    "Duplicate": "django_eventbus.outcomes",
+    "Defer": "django_eventbus.subscriptions.outcomes",
+    "Delivered": "django_eventbus.testing.deliver",
+    "Duplicate": "django_eventbus.subscriptions.outcomes",
     "EventBus": "django_eventbus.testing.bus",
     "EventBusMixin": "django_eventbus.testing.test_case",
-    "Handled": "django_eventbus.outcomes",
+    "Handled": "django_eventbus.subscriptions.outcomes",
     "NotQuiet": "django_eventbus.testing.bus",
-    "Park": "django_eventbus.outcomes",
-    "Retry": "django_eventbus.outcomes",
-    "Skipped": "django_eventbus.outcomes",
+    "Park": "django_eventbus.subscriptions.outcomes",
+    "Retry": "django_eventbus.subscriptions.outcomes",
+    "Skipped": "django_eventbus.subscriptions.outcomes",
 }
 
 __all__ = sorted(_HOMES)

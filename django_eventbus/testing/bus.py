@@ -1,7 +1,8 @@
-"""EventBus: a test's view of the bus. Delivers in the thread and the transaction of the test."""
+"""EventBus, which delivers in the thread and the transaction of a test."""
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, overload
@@ -10,33 +11,33 @@ from django.db import DEFAULT_DB_ALIAS
 
 from django_eventbus import transports
 from django_eventbus.conf import conf
-from django_eventbus.consumer import Consumer
-from django_eventbus.events import Event, ReceivedEvent
+from django_eventbus.consumer.consumer import Consumer
+from django_eventbus.events.event import Event, ReceivedEvent
+from django_eventbus.events.formats import read
+from django_eventbus.events.message import Message
 from django_eventbus.exceptions import BadSetting
-from django_eventbus.formats import read
-from django_eventbus.messages import Message
 from django_eventbus.models import DeadLetter, OutboxEvent
-from django_eventbus.relay import Relay
-from django_eventbus.settlements import Settlement
-from django_eventbus.subscriptions import meta_of, registry
-from django_eventbus.testing import brokers, playing
-from django_eventbus.testing.deliveries import Delivered, handed_over, message_of
-from django_eventbus.testing.expectations import Expectation, listing
-from django_eventbus.transports.contract import Delivery, QueueSpec, Subscriber
-from django_eventbus.workers import queue_specs
+from django_eventbus.outbox.relay import Relay
+from django_eventbus.subscriptions.queue_specs import QueueSpec, queue_specs
+from django_eventbus.subscriptions.subscription import Settlement, meta_of, registry
+from django_eventbus.testing import broker_choice, fast_forward
+from django_eventbus.testing.assertions import Expectation, listing
+from django_eventbus.testing.deliver import Delivered, message_of, test_deliveries
+from django_eventbus.transports.contract import Delivery, Subscriber
+from django_eventbus.workers.loops import RelayLoop
 
 E = TypeVar("E", bound=Event)
 
 
 class NotQuiet(AssertionError):
-    """The bus did not come to rest: something is published or retried without end."""
+    """drain() reached its limit: events are published or retried without end."""
 
 
 class EventBus:
     """
-    What was published in a test, what is parked, and the way from one to the other.
+    The published events and dead letters of a test, with methods to deliver events.
 
-    Made with the settings of brokers.settings_for(), and closed after the test.
+    Created with the settings of broker_choice.settings_for(), and closed after the test.
     """
 
     def __init__(self, databases: Iterable[str] = (DEFAULT_DB_ALIAS,)) -> None:
@@ -44,13 +45,13 @@ class EventBus:
         self._namespace = conf.namespace
         self._is_on_database = transports.scheme_of(conf.broker_url) == "database"
         self._transport = transports.connect(conf.broker_url)
-        self._publisher = playing.HastyPublisher(self._transport.publisher())
+        self._publisher = fast_forward.ImmediatePublisher(self._transport.publisher())
         self._consumer = Consumer(self._publisher)
-        self._relays: dict[str, Relay] = {}
+        self._relay_loops: dict[str, RelayLoop] = {}
         self._declared: list[QueueSpec] = []
 
     def close(self) -> None:
-        """Disconnect, and delete what was declared on a broker."""
+        """Disconnect, and delete the queues that were declared on a broker."""
         self._publisher.close()
         if self._declared and not self._is_on_database:
             self._transport.remove(self._declared)
@@ -126,21 +127,21 @@ class EventBus:
         debug: bool = False,
     ) -> Delivered:
         """
-        Give *event* to the subscriptions that match it, or to one, on the way a consumer takes.
+        Deliver *event* to the matching subscriptions, or to one, as a consumer does.
 
-        Nothing is raised for a handler that fails: its outcome says so. A retry waits for drain().
+        A handler that fails raises nothing: see its outcome. A retry waits for drain().
         An event that has a meta keeps its id, so that a second delivery is a duplicate.
         """
         self._prepare()
         message = message_of(event, payload, key=key, headers=headers, debug=debug)
         settlements: list[Settlement] = []
-        for delivery in handed_over(message, subscription):
+        for delivery in test_deliveries(message, subscription):
             settlements += self._consume(delivery)
         return Delivered(settlements=tuple(settlements))
 
     def drain(self, *, limit: int = 1000) -> Delivered:
         """
-        Relay and handle until nothing is left to do, now or later: no delay is waited for.
+        Relay and handle until no event is left. Delays are skipped.
 
         Raise NotQuiet after *limit* messages.
         """
@@ -160,38 +161,43 @@ class EventBus:
         return Delivered(settlements=tuple(settlements))
 
     def _relay(self) -> int:
-        with playing.committing(self._databases):
+        with fast_forward.committing(self._databases):
             for alias in self._databases:
-                playing.make_due(alias)
-            return sum(self._relay_of(alias).relay_once() for alias in self._databases)
+                fast_forward.make_due(alias)
+            return sum(self._relay_loop(alias).step() for alias in self._databases)
 
-    def _relay_of(self, alias: str) -> Relay:
+    def _relay_loop(self, alias: str) -> RelayLoop:
         # One for the whole test: on SQLite it holds a lease, which another would wait for.
-        return self._relays.setdefault(alias, Relay(self._publisher, alias))
+        if alias not in self._relay_loops:
+            relay = Relay(self._publisher, alias)
+            self._relay_loops[alias] = RelayLoop(relay, threading.Event(), once=True)
+        return self._relay_loops[alias]
 
     def _take(self, subscriber: Subscriber) -> list[Settlement]:
         delivery = subscriber.receive(0)
-        return self._consume(playing.HastyDelivery(delivery)) if delivery else []
+        return self._consume(fast_forward.ImmediateDelivery(delivery)) if delivery else []
 
     def _consume(self, delivery: Delivery) -> list[Settlement]:
-        with playing.committing(self._databases):
+        with fast_forward.committing(self._databases):
             return self._consumer.consume(delivery)
 
     def _prepare(self) -> None:
-        playing.refuse_open_transaction(self._databases)
+        fast_forward.raise_if_in_transaction(self._databases)
         specs = queue_specs()
         if specs != self._declared:
-            self._refuse_shared_names()
+            self._require_own_names()
             self._declared = specs
             self._transport.declare(specs)
 
-    def _refuse_shared_names(self) -> None:
+    def _require_own_names(self) -> None:
         if self._is_on_database:
             return
         if conf.namespace != self._namespace:
             raise BadSetting("NAMESPACE", "was changed by the test: keep what is in EVENTBUS.")
-        if shared := brokers.shared_names(conf.names, conf.routes):
-            raise BadSetting("NAMES", f"{shared[0]} is no test's own: write {{namespace}} in it.")
+        if shared := broker_choice.shared_names(conf.names, conf.routes):
+            raise BadSetting(
+                "NAMES", f"{shared[0]} is shared with other tests. Add {{namespace}} to it."
+            )
 
     @property
     def _databases(self) -> list[str]:

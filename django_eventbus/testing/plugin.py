@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_eventbus.testing import brokers
+from django_eventbus.testing import broker_choice
 
 if TYPE_CHECKING:
     from django_eventbus.testing.bus import EventBus
@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Remember the broker."""
-    brokers.choose(config.getoption("--eventbus-broker"))
+    broker_choice.choose(config.getoption("--eventbus-broker"))
 
 
 # Both by argument: pytest-django prepares databases for tests that are seen to need them, and
@@ -38,7 +38,7 @@ def eventbus(request: pytest.FixtureRequest, db: None, settings: Any) -> Iterato
     from django_eventbus.conf import conf
     from django_eventbus.testing.bus import EventBus
 
-    settings.EVENTBUS = brokers.settings_for(brokers.chosen(), conf.given)
+    settings.EVENTBUS = broker_choice.settings_for(broker_choice.chosen(), conf.given)
     bus = EventBus(databases=_databases(request))
     yield bus
     bus.close()

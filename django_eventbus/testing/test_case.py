@@ -8,7 +8,7 @@ from django.db import connections
 from django.test.utils import override_settings
 
 from django_eventbus.conf import conf
-from django_eventbus.testing import brokers
+from django_eventbus.testing import broker_choice
 from django_eventbus.testing.bus import EventBus
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class EventBusMixin(_TestCase):
     def setUp(self) -> None:
         """Open the bus, to be closed after the test."""
         super().setUp()
-        own = brokers.settings_for(brokers.chosen(), conf.given)
+        own = broker_choice.settings_for(broker_choice.chosen(), conf.given)
         self.enterContext(override_settings(EVENTBUS=own))
         every = self.databases == "__all__"
         self.eventbus = EventBus(databases=connections if every else self.databases)

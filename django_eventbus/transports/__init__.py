@@ -1,4 +1,4 @@
-"""Brokers behind one contract; the URL's scheme says which."""
+"""Brokers behind one interface; the scheme of BROKER_URL selects the transport."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib import import_module
 from django_eventbus.exceptions import BadSetting
 from django_eventbus.transports.contract import Transport
 
-#: By name, so that a project that needs one transport never imports the other's client.
+#: By name, so that a project imports only the client of its transport.
 HOMES = {
     "amqp": "django_eventbus.transports.rabbitmq",
     "amqps": "django_eventbus.transports.rabbitmq",
@@ -25,6 +25,8 @@ def connect(url: str) -> Transport:
     if home is None:
         # The URL may hold a password: name its scheme only.
         known = ", ".join(f"{scheme}://" for scheme in HOMES)
-        raise BadSetting("BROKER_URL", f"no transport {scheme_of(url)!r}; there is {known}.")
+        raise BadSetting(
+            "BROKER_URL", f"has the unknown scheme {scheme_of(url)!r}. The schemes are {known}."
+        )
     transport: Transport = import_module(home).from_url(url)
     return transport

@@ -1,15 +1,46 @@
-"""What the relay and the consumer need of a broker, and no more."""
+"""The interface between a broker and the relay and consumer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Protocol
 
 import msgspec
 
-from django_eventbus.findings import Finding
-from django_eventbus.messages import Message
+from django_eventbus.events.message import Message
+from django_eventbus.subscriptions.queue_specs import QueueSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A problem, or something that could not be checked, with its remedy."""
+
+    #: An error means that messages are lost or do not arrive.
+    severity: Literal["error", "warning", "unchecked"]
+    #: Stable, for programs.
+    code: str
+    #: A sentence.
+    text: str
+    #: What to do about it.
+    remedy: str
+    #: What the problem is about by name, such as {"queue": "shop.orders"}.
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def error(code: str, text: str, remedy: str, **about: Any) -> Problem:
+    return Problem(severity="error", code=code, text=text, remedy=remedy, about=about)
+
+
+def warning(code: str, text: str, remedy: str, **about: Any) -> Problem:
+    return Problem(severity="warning", code=code, text=text, remedy=remedy, about=about)
+
+
+def unchecked(code: str, text: str, remedy: str, **about: Any) -> Problem:
+    return Problem(severity="unchecked", code=code, text=text, remedy=remedy, about=about)
 
 
 class ToExchange(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -33,7 +64,7 @@ class ToTier(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ToReply(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """To whoever asked, if that is still there: Message.reply_to of the question."""
+    """To the sender of a question, by its Message.reply_to, if it still waits."""
 
     reply_to: str
 
@@ -42,28 +73,28 @@ Address = ToExchange | ToQueue | ToTier | ToReply
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A message and where it goes."""
+    """A message and its address."""
 
     address: Address
     message: Message
 
 
 class Confirmed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The broker has it in every queue it belongs to."""
+    """The broker stored the message in every matching queue."""
 
 
 class Unroutable(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """No queue wanted it."""
+    """No queue matched."""
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Not taken this time: send it again."""
+    """The broker refused the message for now; it can be sent again."""
 
     reason: str
 
 
 class Rejected(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Never taken as it is: sending it again cannot help."""
+    """The broker never accepts this message; it must not be sent again."""
 
     reason: str
 
@@ -72,37 +103,15 @@ Receipt = Confirmed | Unroutable | Refused | Rejected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueSpec:
-    """A queue to declare: what it is bound by, and the delays of its tiers."""
-
-    name: str
-    exchange: str
-    patterns: tuple[str, ...]
-    delays: tuple[float, ...]
-    #: Exchanges and patterns beside those, for event types that have an exchange of their own.
-    elsewhere: tuple[tuple[str, str], ...] = ()
-    #: And those by which it gets the bus's own events: without them it is only not pinged.
-    system: tuple[tuple[str, str], ...] = ()
-    #: Whether its first message is handed out alone, to one subscriber, until that is settled.
-    is_ordered: bool = False
-
-    @property
-    def bindings(self) -> tuple[tuple[str, str], ...]:
-        """Every exchange and pattern that it is bound by."""
-        wanted = ((self.exchange, pattern) for pattern in self.patterns)
-        return tuple(dict.fromkeys((*wanted, *self.elsewhere, *self.system)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
     """How full a queue, its tiers and its DLQ are."""
 
     queue: str
-    #: Those that wait to be received. None: there is no such queue.
+    #: The messages that wait to be received; None if the queue does not exist.
     messages: int | None
     #: None where the transport does not know.
     consumers: int | None = None
-    #: By the label of the delay; "" where the transport does not tell the tiers apart.
+    #: By the label of the delay; "" if the transport has no separate tiers.
     tiers: Mapping[str, int | None]
     #: "" if there is none.
     dlq: str = ""
@@ -110,18 +119,22 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Published:
-    """Something that this project publishes, and where."""
+class PublishedType:
+    """A type that this project publishes, with its exchange and routing key."""
 
     type: str
     exchange: str
     routing_key: str
 
 
-#: Waits for the confirms of a batch: see Publisher.publish() for what it returns and raises.
-Receipts = Callable[[], Sequence[Receipt]]
-#: Sends a batch that is ready to go, without waiting for its confirms. To be called once.
-Dispatch = Callable[[], Receipts]
+class PendingBatch(Protocol):
+    """A batch that is ready to be sent; each method is called once."""
+
+    def send(self) -> None:
+        """Send all of it, without waiting for confirms. A failure is kept for receipts()."""
+
+    def receipts(self) -> Sequence[Receipt]:
+        """Wait for the confirms; see Publisher.publish() for what is returned and raised."""
 
 
 class Publisher(Protocol):
@@ -129,20 +142,20 @@ class Publisher(Protocol):
 
     def open(self) -> None:
         """
-        Connect, unless that is done; publish() does it too.
+        Connect, unless connected; publish() does it too.
 
-        Raise BrokerUnavailable if there is no connection to be had, or it takes no messages now.
+        Raise BrokerUnavailable if the broker does not answer or accepts no messages now.
         """
 
-    def prepare(self, batch: Sequence[Outgoing]) -> Dispatch:
-        """Make all of *batch* ready to be sent, as far as that can be done beforehand."""
+    def prepare(self, batch: Sequence[Outgoing]) -> PendingBatch:
+        """Encode *batch*, so that it can be sent at once. A failure is kept for receipts()."""
 
     def publish(self, batch: Sequence[Outgoing]) -> Sequence[Receipt]:
         """
-        Send all of *batch* and account for every message, in the same order.
+        Send all of *batch* and return a receipt for every message, in the same order.
 
-        Raise BrokerUnavailable if that cannot be told of each in time; then any of them may
-        or may not have been sent.
+        Raise BrokerUnavailable if a receipt does not arrive in time; then any of the messages
+        may or may not have been sent.
         """
 
     def close(self) -> None: ...
@@ -160,10 +173,10 @@ class Delivery(Protocol):
         """Whether it may have been delivered before."""
 
     def ack(self) -> None:
-        """Settle it: the broker forgets it. Without effect if it is no longer ours."""
+        """Settle it: the broker deletes it. Has no effect if the delivery has been returned."""
 
     def release(self, after: float = 0) -> None:
-        """Return it, to be delivered again, in about *after* seconds where the broker can wait."""
+        """Return it to be delivered again, after about *after* seconds if the broker supports it."""
 
 
 class Subscriber(Protocol):
@@ -176,11 +189,11 @@ class Subscriber(Protocol):
         """Whether nothing is due in the queues and nothing received is unsettled."""
 
     def close(self) -> None:
-        """Stop receiving and return what is not settled."""
+        """Stop receiving and return unsettled deliveries."""
 
 
 class ReplyBox(Protocol):
-    """Asks, and receives the answers. Closed, it leaves nothing behind."""
+    """Sends a question and receives the answers. close() removes its queue."""
 
     def ask(self, address: ToExchange, message: Message) -> Receipt:
         """Send *message* with the address of this box as its reply_to."""
@@ -194,30 +207,32 @@ class ReplyBox(Protocol):
 class Transport(Protocol):
     """A broker."""
 
-    #: How many handler threads can be of use at once; None: any number.
+    #: The maximum number of useful handler threads; None means unlimited.
     concurrency_limit: int | None
 
     def declare(self, queues: Sequence[QueueSpec]) -> None:
-        """Make the queues, their tiers and their bindings exist. Idempotent."""
+        """Declare the queues, their tiers and their bindings. Idempotent."""
 
     def remove(self, queues: Sequence[QueueSpec]) -> None:
-        """Delete the queues, what they are bound to, and what is in them. For tests."""
+        """Delete the queues with their messages and exchanges. For tests."""
 
     def dead_letter_queue(self, queue: str) -> str | None:
-        """Return where the broker puts what it gives up on in *queue*; None: it never does."""
+        """Return the DLQ of *queue*, or None if the transport has none."""
 
     def owns_dead_letter_queues(self) -> bool:
-        """Whether the DLQs are ours to empty, and not those of a bus that others laid out."""
+        """Whether the DLQs belong to this project, so that it may empty them."""
 
-    def examine(self, queues: Sequence[QueueSpec], published: Sequence[Published]) -> list[Finding]:
-        """Look for what is wrong with *queues*, or keeps what is *published* from arriving."""
+    def diagnose(
+        self, queues: Sequence[QueueSpec], published: Sequence[PublishedType]
+    ) -> list[Problem]:
+        """Return the problems of *queues* and of the delivery of *published*."""
 
     def levels(self, queues: Sequence[QueueSpec]) -> list[Level]:
-        """Look how full *queues* are; nothing is declared or received."""
+        """Return how full *queues* are, without declaring or receiving anything."""
 
     def publisher(self) -> Publisher: ...
     def subscriber(self, queues: Sequence[str], prefetch: int) -> Subscriber:
         """Receive from *queues*, at most *prefetch* unsettled deliveries of each at a time."""
 
     def reply_box(self) -> ReplyBox:
-        """Connect to ask something."""
+        """Connect, and return a box for questions."""

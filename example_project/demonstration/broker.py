@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from django_eventbus import transports
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import BrokerRefused, Unavailable
-from django_eventbus.workers import queue_specs
+from django_eventbus.subscriptions.queue_specs import queue_specs
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from datetime import timedelta
 from itertools import chain
 
 from django.db.models import QuerySet
-from django_eventbus.durations import seconds
 from django_eventbus.models import DeadLetter, OutboxEvent
 
 from billing.models import Invoice
@@ -80,7 +79,7 @@ def problems_of_parcel(order: Order) -> Iterator[str]:
     wrong = {what: count for what, count in counts.items() if count != 1}
     for what, count in wrong.items():
         yield f"Of {order} there are {count} {what}; there should be one."
-    if not wrong and _waited(order) < timedelta(seconds=seconds(TIME_TO_ARRIVE)):
+    if not wrong and _waited(order) < timedelta(seconds=TIME_TO_ARRIVE):
         yield f"Of {order} the question how it was came too early."
 
 

@@ -76,7 +76,7 @@ STAGES = (
 
 def play(directory: Path, *, stays_up: bool) -> None:
     """Run the demo; raise DemoFailed if it does not come out as told."""
-    refuse_broken_configuration()
+    require_valid_configuration()
     prepare_database()
     # A demo that ends by itself takes any port, so that several can run at once.
     reserved = reserved_port(PORT if stays_up else 0)
@@ -87,7 +87,7 @@ def play(directory: Path, *, stays_up: bool) -> None:
             story.stay_up()
 
 
-def refuse_broken_configuration() -> None:
+def require_valid_configuration() -> None:
     for problem in run_checks():
         if problem.is_serious():
             raise DemoFailed(f"{problem.id}: {problem.msg} {problem.hint or ''}".strip())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from django_eventbus import registry
 from django_eventbus.models import Attempt, InboxRecord
-from django_eventbus.subscriptions import Subscription, registry
 
 from demonstration.narrator import Narrator
 from orders.events import OrderPlaced
@@ -43,7 +43,7 @@ def print_others() -> None:
     print(f"{'-' * 16}  {'-' * 25}  -------  --------")
     for subscription in registry:
         if subscription.event_class is not OrderPlaced:
-            handled, attempts = _counts(subscription)
+            handled, attempts = _counts(subscription.name)
             print(
                 f"{subscription.pattern:<16}  {subscription.name:<25}  {handled:>7}  {attempts:>8}"
             )
@@ -53,8 +53,8 @@ def counted(attempts: int) -> str:
     return f"{attempts} attempt" if attempts == 1 else f"{attempts} attempts"
 
 
-def _counts(subscription: Subscription) -> tuple[int, int]:
-    own = {"subscription": subscription.name}
+def _counts(name: str) -> tuple[int, int]:
+    own = {"subscription": name}
     handled = InboxRecord.objects.filter(**own, state=InboxRecord.State.HANDLED).count()
     return handled, handled + Attempt.objects.filter(**own).count()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from django_eventbus import registry
 from django_eventbus.models import DeadLetter, InboxRecord, OutboxEvent
-from django_eventbus.subscriptions import registry
 
 SETTLED = (InboxRecord.State.HANDLED, InboxRecord.State.SKIPPED, InboxRecord.State.PARKED)
 

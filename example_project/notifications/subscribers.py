@@ -11,7 +11,7 @@ from orders.events import OrderPlaced
 from shipping.events import ORDER_SHIPPED, OrderShipped
 
 #: Days, in a shop that does not want to be watched.
-TIME_TO_ARRIVE = "2s"
+TIME_TO_ARRIVE = 2
 
 
 @subscribe(OrderPlaced, queue="notifications")

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from django_eventbus import registry
 from django_eventbus.models import Attempt, DeadLetter, InboxRecord
-from django_eventbus.subscriptions import registry
 
 from orders.events import OrderPlaced
 from orders.models import Order

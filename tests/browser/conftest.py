@@ -11,12 +11,12 @@ import pytest
 
 from django_eventbus import publish
 from django_eventbus.models import DeadLetter
-from tests import services
 from tests.browser.redriving import LETTERS, SCRIPT
 from tests.end_to_end.oracle import FAST
-from tests.helpers import eventually
-from tests.services import ServiceMissing
-from tests.skipping import skipped_if_missing
+from tests.support import services
+from tests.support.helpers import eventually
+from tests.support.services import ServiceMissing
+from tests.support.skipping import skipped_if_missing
 
 HERE = Path(__file__).parent
 POLICY = "default-src 'self'"

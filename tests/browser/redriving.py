@@ -16,7 +16,7 @@ def page_of(plan: Plan) -> str:
     return f"/admin/eventbus/plan/{plan.pk}/change/"
 
 
-def start_plan(page, **answers) -> Plan:
+def start_from_page(page, **answers) -> Plan:
     """Go from the group to its dry run, fill in the form and start the plan."""
     page.goto(GROUPS)
     page.get_by_role("link", name="ValueError").click()

@@ -9,8 +9,6 @@ from django_eventbus.models import AuditEntry, DeadLetter, OutboxEvent, Plan
 from tests.shop.models import Effect
 
 # Pages look the same on every database, and a browser takes its time.
-pytestmark = pytest.mark.sqlite
-
 LIST = "/admin/eventbus/deadletter/"
 SCRIPT = "<script>alert(1)</script>"
 
@@ -67,7 +65,7 @@ def test_every_list_is_one_of_cards_on_a_telephone(page, charge):
     )
 
     for name, label in (
-        ("auditentry", "What came of it"),
+        ("auditentry", "Result"),
         ("plan", "Reason"),
         ("outboxevent", "Error"),
         ("inboxrecord", "Error"),

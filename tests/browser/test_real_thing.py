@@ -10,11 +10,11 @@ from tests.browser.redriving import (
     LETTERS,
     counts,
     outcomes,
-    start_plan,
+    start_from_page,
     wait_for_state,
 )
-from tests.helpers import eventually
 from tests.shop.models import Effect
+from tests.support.helpers import eventually
 
 pytestmark = [
     pytest.mark.postgres,
@@ -33,7 +33,7 @@ def worker(manage, amqp):
 def test_a_group_heals_over_rabbitmq_the_canary_first_and_the_rest_after_it(page, letters, mended):
     mended.touch()
 
-    plan = start_plan(page, canary=CANARY, per_second=4)
+    plan = start_from_page(page, canary=CANARY, per_second=4)
     eventually(lambda: counts(page).get("healed", 0) >= CANARY, timeout=30)
     wait_for_state(page, "Done")
 
@@ -44,7 +44,7 @@ def test_a_group_heals_over_rabbitmq_the_canary_first_and_the_rest_after_it(page
     assert Effect.objects.filter(subscription="shop.climb").count() == LETTERS
     assert set(DeadLetter.objects.values_list("state", "round")) == {("healed", 1)}
     page.goto(GROUPS)
-    page.get_by_text("nothing is waiting here").wait_for()
+    page.get_by_text("No dead letters are waiting.").wait_for()
 
 
 def assert_the_rest_followed_the_canary(plan: Plan) -> None:

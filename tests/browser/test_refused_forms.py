@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from django_eventbus.models import DeadLetter
+from django_eventbus.redrive import plans
 from tests.browser.test_admin import LIST
 from tests.browser.test_admin import charge as charge
 
 # Pages look the same on every database, and a browser takes its time.
-pytestmark = pytest.mark.sqlite
 
 
 def focused(page) -> str:
@@ -22,15 +20,17 @@ def test_whoever_ignores_a_group_without_a_time_is_led_to_the_field(page, charge
 
     page.locator("button[value=ignore]").press("Enter")
 
-    page.get_by_role("alert").get_by_text("Say until when it is to be ignored.").wait_for()
+    page.get_by_role("alert").get_by_text(
+        "Enter the time until which the group is ignored."
+    ).wait_for()
     assert focused(page) == "id_until"
     assert page.locator("#id_until").is_visible()
     page.get_by_role("alert").get_by_role("link", name="Ignore until").press("Enter")
     assert focused(page) == "id_until"
 
 
-def test_whoever_starts_a_plan_without_a_reason_is_led_to_the_field(page, charge, settings):
-    settings.EVENTBUS = {**settings.EVENTBUS, "REASON_ABOVE": 1}
+def test_whoever_starts_a_plan_without_a_reason_is_led_to_the_field(page, charge, monkeypatch):
+    monkeypatch.setattr(plans, "REASON_ABOVE", 1)
     page.goto(f"{LIST}dry-run/?state=open")
 
     page.get_by_role("button", name="Start the re-drive").press("Enter")
@@ -41,7 +41,7 @@ def test_whoever_starts_a_plan_without_a_reason_is_led_to_the_field(page, charge
 
 def test_whoever_writes_a_patch_that_is_none_is_led_to_it(page, charge):
     page.goto(f"{LIST}dry-run/?state=open")
-    page.get_by_text("Change the payloads on the way").click()
+    page.get_by_text("Change the payloads").click()
     page.get_by_label("JSON merge patch").fill("{")
 
     page.get_by_role("button", name="Start the re-drive").press("Enter")

@@ -8,9 +8,9 @@ from collections import Counter
 import pytest
 
 from django_eventbus.models import OutboxEvent, Plan, PlannedLetter
+from tests.admin.test_admin import user_with
 from tests.browser.redriving import GROUPS, LETTERS, fill_in, page_of, wait_for_state
 from tests.shop.models import Effect
-from tests.test_admin import user_with
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

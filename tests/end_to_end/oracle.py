@@ -7,11 +7,17 @@ from collections import Counter
 
 from django_eventbus import publish
 from django_eventbus.models import DeadLetter, InboxRecord, OutboxEvent, QueuedMessage
-from tests.helpers import eventually
 from tests.shop.models import Effect
+from tests.support.helpers import eventually
 
 #: Settings for processes that are killed: leases that run out soon, and short waits.
-QUICK = json.dumps({"LEASE": "500ms", "POLL_INTERVAL": "30ms", "RETRY_DELAYS": ["50ms", "100ms"]})
+QUICK = json.dumps(
+    {
+        "BROKER_OPTIONS": {"LEASE": "500ms"},
+        "POLL_INTERVAL": "30ms",
+        "RETRY_DELAYS": ["50ms", "100ms"],
+    }
+)
 FAST = {"EVENTBUS_TEST_SETTINGS": QUICK}
 
 #: What a handler is told to do, and whether that ends in an effect or in a dead letter.

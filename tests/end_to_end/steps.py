@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from django_eventbus import publish_many
-from tests.helpers import eventually
 from tests.shop.models import Effect
+from tests.support.helpers import eventually
 
 #: What makes a process of the test project have the subscription.
 ORDERED = {"EVENTBUS_TEST_ORDERED": "1"}

@@ -14,15 +14,14 @@ import pytest
 from django.utils import timezone
 
 from django_eventbus import publish, publish_many
-from django_eventbus.messages import uuid7
+from django_eventbus.events.message import uuid7
 from django_eventbus.models import OutboxEvent
-from tests.conftest import skipped_if_missing
-from tests.helpers import eventually
-from tests.own_broker import ONE_WORKER
-from tests.processes import ROOT
-from tests.services import ServiceMissing
 from tests.shop.models import Effect
-from tools.environment import provide
+from tests.support import services
+from tests.support.helpers import eventually
+from tests.support.own_broker import ONE_WORKER
+from tests.support.processes import ROOT
+from tests.support.skipping import skipped_if_missing
 
 pytest.importorskip("celery")
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rabbitmq]
@@ -49,7 +48,7 @@ class Celery:
         self.beats = 0
 
     def __call__(self, *arguments: object):
-        program = (self.python, "-m", "celery", "-A", "tests.beat_app")
+        program = (self.python, "-m", "celery", "-A", "tests.support.beat_app")
         return self.manage(*arguments, env=self.environment, program=program, is_measured=False)
 
     def worker(self):
@@ -122,20 +121,16 @@ def python_with_database_scheduler() -> str:
     if find_spec("django_celery_beat"):
         return sys.executable
     with skipped_if_missing():
-        try:
-            return str(provide(ROOT / ".beat", "beat"))
-        except Exception as error:
-            raise ServiceMissing("django-celery-beat", type(error).__name__) from error
+        return services.python_with_celery_beat()
 
 
-@pytest.mark.sqlite
 def test_the_database_scheduler_reads_the_same_schedule(
     celery, python_with_database_scheduler, tmp_path
 ):
     database = tmp_path / "beat.sqlite3"
     celery.python = python_with_database_scheduler
     celery.environment |= {
-        "DJANGO_SETTINGS_MODULE": "tests.beat_settings",
+        "DJANGO_SETTINGS_MODULE": "tests.support.beat_settings",
         "EVENTBUS_TEST_DATABASE_URL": f"sqlite:///{database}",
     }
     django = {"env": celery.environment, "program": (celery.python, "-m", "django")}
@@ -172,7 +167,6 @@ def rows(database: Path, statement: str) -> list[tuple[object, ...]]:
 
 
 @ONE_WORKER
-@pytest.mark.sqlite
 def test_the_example_project_is_switched_to_celery_by_a_variable(manage, own_node, tmp_path):
     database = tmp_path / "shop.sqlite3"
     environment = {

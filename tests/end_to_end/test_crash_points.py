@@ -20,10 +20,10 @@ from tests.end_to_end.oracle import (
     is_at_rest,
     publish_acts,
 )
-from tests.helpers import eventually
 from tests.shop.models import Effect
+from tests.support.helpers import eventually
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 
 RELAY = [
     "eventbus.relay.claimed",
@@ -43,7 +43,7 @@ CONSUMER = [
 ]
 REDELIVERED = ["eventbus.inbox.started"]
 REDRIVE = ["eventbus.redrive.changed", "eventbus.redrive.written"]
-#: Only a broker has a DLQ: killed in tests/rabbitmq.
+#: Only a broker has a DLQ: killed in tests/transports/rabbitmq.
 DLQ = [
     "eventbus.collector.recorded",
     "eventbus.parking.published",
@@ -54,7 +54,7 @@ DLQ = [
 CONFIRMS = ["eventbus.rabbitmq.taken"]
 #: Between the row that says that a process lives and its counts.
 HEARTBEAT = ["eventbus.heartbeat.seen"]
-#: Killed in tests/test_pings.py and tests/end_to_end/test_ordering.py.
+#: Killed in tests/monitoring/test_ping.py and tests/end_to_end/test_ordering.py.
 ELSEWHERE = ["eventbus.pings.answered", "eventbus.ordering.waiting"]
 PRUNING = ["eventbus.pruning.marked", "eventbus.pruning.deleted"]
 #: Killed in tests/end_to_end/test_plans.py.

@@ -13,8 +13,8 @@ from django.db import connection, transaction
 from django_eventbus import publish
 from django_eventbus.conf import conf
 from django_eventbus.models import DeadLetter, InboxRecord, OutboxEvent, QueuedMessage
-from django_eventbus.redrive import redrive
-from django_eventbus.relay import Relay
+from django_eventbus.outbox.relay import Relay
+from django_eventbus.redrive.letters import redrive
 from tests.end_to_end.oracle import (
     FAST,
     QUICK,
@@ -24,8 +24,8 @@ from tests.end_to_end.oracle import (
     publish_acts,
 )
 from tests.end_to_end.private import PrivateProject
-from tests.helpers import eventually
 from tests.shop.models import Effect, Parent
+from tests.support.helpers import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -7,23 +7,17 @@ from collections import Counter
 import psycopg
 import pytest
 
-from django_eventbus import plans
 from django_eventbus.conf import conf
-from django_eventbus.messages import uuid7
-from django_eventbus.models import (
-    AuditEntry,
-    DeadLetter,
-    OutboxEvent,
-    Plan,
-    PlannedLetter,
-)
-from django_eventbus.plans import Pace, make_plan
-from django_eventbus.selections import Selection
+from django_eventbus.dead_letters.selection import Selection
+from django_eventbus.events.message import uuid7
+from django_eventbus.models import AuditEntry, DeadLetter, OutboxEvent, Plan, PlannedLetter
+from django_eventbus.redrive import plans
+from django_eventbus.redrive.plans import Pace, make_plan
 from tests.end_to_end.oracle import FAST
 from tests.end_to_end.private import PrivateProject
-from tests.helpers import eventually
-from tests.kill_points import ARMED, CRASH_AT, CRASHED
 from tests.shop.models import Effect
+from tests.support.helpers import eventually
+from tests.support.kill_points import ARMED, CRASH_AT, CRASHED
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -109,8 +103,8 @@ def test_a_plan_killed_on_its_way_to_rabbitmq_sends_each_once_and_forgets_none(m
 def test_a_kill_while_a_plan_is_made_leaves_nothing_of_it(manage):
     dead_letters(2)
     script = (
-        "from django_eventbus.plans import make_plan\n"
-        "from django_eventbus.selections import Selection\n"
+        "from django_eventbus.redrive.plans import make_plan\n"
+        "from django_eventbus.dead_letters.selection import Selection\n"
         "make_plan(Selection(), by='ada', reason='', using='default')"
     )
 
@@ -180,8 +174,8 @@ CRASHES = [
     "eventbus.plan_steps.written",
 ]
 SCRIPT = f"""
-from django_eventbus import plans
-from django_eventbus.selections import Selection
+from django_eventbus.redrive import plans
+from django_eventbus.dead_letters.selection import Selection
 from tests.end_to_end.test_plans import dead_letters
 dead_letters({LETTERS * 10})
 pace = plans.Pace(canary=5, rate=60, in_flight=10, fail_percent=20, tries=1)

@@ -6,10 +6,10 @@ import pytest
 
 from django_eventbus import publish
 from django_eventbus.models import DeadLetter, OutboxEvent
-from django_eventbus.redrive import redrive
+from django_eventbus.redrive.letters import redrive
 from tests.end_to_end.oracle import assert_exactly_once, become_exactly_once, publish_acts
-from tests.helpers import eventually
 from tests.shop.models import Effect
+from tests.support.helpers import eventually
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -80,7 +80,7 @@ def test_an_event_that_no_queue_wants_is_flagged_as_unroutable(manage, amqp):
 
     assert relay.returncode == 0, relay.output
     row = OutboxEvent.objects.get()
-    assert (row.state, row.error) == ("unroutable", "no queue was bound to take it")
+    assert (row.state, row.error) == ("unroutable", "no queue is bound to receive it")
 
 
 def test_a_refused_login_ends_the_command_with_one_sentence_without_the_secret(manage, amqp):

@@ -7,8 +7,8 @@ import threading
 from pathlib import Path
 
 from django_eventbus import GiveUp, RetryLater, subscribe
-from tests.helpers import eventually
 from tests.shop.models import Effect
+from tests.support.helpers import eventually
 
 #: A delay that no tier has.
 ODD = 0.15

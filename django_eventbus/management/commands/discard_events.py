@@ -7,30 +7,40 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from django_eventbus import plans
-from django_eventbus.closing import carry_out, closing_pace, start_closing
-from django_eventbus.dry_runs import dry_run
-from django_eventbus.management.plan_words import no_plan_as_json, plan_as_json, plan_in_words
-from django_eventbus.management.progress_bar import ProgressBar
-from django_eventbus.management.selection_command import (
-    SelectionCommand,
+from django_eventbus.dead_letters.selection import Selection
+from django_eventbus.management.dead_letter_command import (
+    DeadLetterCommand,
     above_zero,
     dead_letters,
     discard_as_json,
     discard_as_lines,
     whole,
 )
+from django_eventbus.management.output import (
+    ProgressBar,
+    no_plan_as_json,
+    plan_as_json,
+    plan_in_words,
+)
 from django_eventbus.models import Plan
-from django_eventbus.selections import Selection
+from django_eventbus.redrive import plans
+from django_eventbus.redrive.discards import run_to_end, start_plan, unpaced
+from django_eventbus.redrive.dry_runs import dry_run
 
 
-class Command(SelectionCommand):
-    help = "Close dead letters for good; restore them in the admin."
+class Command(DeadLetterCommand):
+    help = "Discard dead letters. They can be restored in the admin."
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--canary", type=whole, default=0, help="Pause after so many.")
-        parser.add_argument("--rate", type=above_zero, help="How many per second; else at once.")
+        parser.add_argument(
+            "--canary", type=whole, default=0, help="Pause after this number of dead letters."
+        )
+        parser.add_argument(
+            "--rate",
+            type=above_zero,
+            help="The number of dead letters per second; unlimited by default.",
+        )
 
     def work(self, selection: Selection, options: dict[str, Any]) -> None:
         using = options["database"]
@@ -41,8 +51,8 @@ class Command(SelectionCommand):
             self.show(found, discard_as_lines(forecast), options)
             return
         self.confirm(f"Discard {dead_letters(forecast.count)}?", options)
-        pace = closing_pace(**{name: options[name] for name in ("canary", "rate", "limit")})
-        plan = start_closing(
+        pace = unpaced(**{name: options[name] for name in ("canary", "rate", "limit")})
+        plan = start_plan(
             Plan.Action.DISCARD,
             forecast.selection,
             by=self.by(options),
@@ -56,12 +66,12 @@ class Command(SelectionCommand):
     def _carry_out(self, plan: Plan, count: int, options: dict[str, Any]) -> None:
         bar = ProgressBar(sys.stderr, count)
         try:
-            carry_out(plan, on_step=bar.show)
+            run_to_end(plan, on_step=bar.show)
         except KeyboardInterrupt:
-            # Else the workers would go on with it.
+            # Otherwise the workers would continue the plan.
             plans.pause(plan.pk, by=self.by(options), using=options["database"])
-            again = f"manage.py steer_plan {plan.pk} resume"
-            raise CommandError(f"Plan {plan.pk} is paused; {again} goes on with it.") from None
+            again = f"manage.py eventbus_plan {plan.pk} resume"
+            raise CommandError(f"Plan {plan.pk} is paused. Run `{again}` to continue.") from None
         finally:
             bar.end()
 

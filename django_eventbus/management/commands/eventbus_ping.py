@@ -9,27 +9,33 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from django_eventbus.conf import wait
+from django_eventbus.conf.parsers import wait
 from django_eventbus.durations import label
 from django_eventbus.management.commands.consume_events import chosen_queues
-from django_eventbus.management.printing_command import PrintingCommand
+from django_eventbus.management.output import PrintingCommand
 from django_eventbus.management.worker_command import connected
-from django_eventbus.pings import RoundTrip, ping
+from django_eventbus.monitoring.ping import RoundTrip, ping
 
 _HEAD = ("QUEUE", "SERVICE", "HOST", "ROUND TRIP")
 
 
 class Command(PrintingCommand):
-    help = "Send a ping through the exchange to every queue, and show who answers how fast."
+    help = "Send a ping to every queue through the exchange, and show the answers and their times."
 
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "--queue", action="append", metavar="NAME", help="Only this must answer; repeatable."
+            "--queue",
+            action="append",
+            metavar="NAME",
+            help="Require an answer from this queue only. The option can be repeated.",
         )
         parser.add_argument(
-            "--timeout", type=duration, default=5.0, help="How long to wait, such as 5s."
+            "--timeout",
+            type=duration,
+            default=5.0,
+            help="The time to wait for answers, such as 5s.",
         )
         parser.add_argument("--json", action="store_true", help="Print the answers as JSON.")
 
@@ -41,8 +47,8 @@ class Command(PrintingCommand):
         write(trips)
         if silent := [trip.answer.queue for trip in trips if trip.seconds is None]:
             raise CommandError(
-                f"No answer within {label(options['timeout'])} from {', '.join(silent)}: "
-                "start consume_events there, or see what keeps it from its queue."
+                f"No answer within {label(options['timeout'])} from {', '.join(silent)}. "
+                "Start consume_events for the queue, or run eventbus_doctor."
             )
 
     def _write_json(self, trips: Sequence[RoundTrip]) -> None:

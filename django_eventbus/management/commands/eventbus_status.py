@@ -1,4 +1,4 @@
-"""Say how the bus is doing."""
+"""Show the status of the bus."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from django_eventbus.management.printing_command import PrintingCommand
-from django_eventbus.management.worker_command import refuse_missing_tables
-from django_eventbus.status import look
-from django_eventbus.status_report import as_json, as_text
-from django_eventbus.workers import Crew
+from django_eventbus.management.output import PrintingCommand
+from django_eventbus.management.status_output import as_json, as_text
+from django_eventbus.management.worker_command import require_tables
+from django_eventbus.monitoring.status import read_status
+from django_eventbus.workers.crew import Crew
 
-#: Seconds between two looks.
+#: Seconds between two outputs.
 _EVERY = 2.0
 _CLEAR = "\x1b[2J\x1b[H"
 
 
 class Command(PrintingCommand):
-    help = "Show what needs doing, throughput, backlogs, queues, workers and outages."
+    help = "Show problems, throughput, backlogs, queues, workers and outages."
 
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--watch", action="store_true", help="Show it again every 2 seconds.")
-        parser.add_argument("--json", action="store_true", help="Print one JSON object a look.")
+        parser.add_argument("--watch", action="store_true", help="Show the status every 2 seconds.")
+        parser.add_argument("--json", action="store_true", help="Print one JSON object each time.")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        refuse_missing_tables("default")
+        require_tables("default")
         crew = Crew()
         with crew.stopping_on_signals():
             self._show(**options)
@@ -36,7 +36,7 @@ class Command(PrintingCommand):
                 self._show(**options)
 
     def _show(self, **options: Any) -> None:
-        status = look()
+        status = read_status()
         if options["json"]:
             self.stdout.write(json.dumps(as_json(status)))
             return

@@ -1,9 +1,10 @@
-"""Remove what is settled and old."""
+"""Remove old rows that are settled."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -11,8 +12,8 @@ from django.core.management.base import CommandParser
 from django.utils import timezone
 
 from django_eventbus.durations import seconds
-from django_eventbus.management.printing_command import PrintingCommand
-from django_eventbus.management.worker_command import refuse_missing_tables
+from django_eventbus.management.output import PrintingCommand
+from django_eventbus.management.worker_command import require_tables
 from django_eventbus.pruning import SHORTEST_AGE, count_prunable, prune
 
 
@@ -23,14 +24,16 @@ class Command(PrintingCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "--older-than", type=age, required=True, help='For instance "7d"; at least "1m".'
+            "--older-than", type=age, required=True, help='The age, such as "7d"; at least "1m".'
         )
-        parser.add_argument("--dry-run", action="store_true", help="Only count.")
-        parser.add_argument("--database", default="default")
+        parser.add_argument(
+            "--dry-run", action="store_true", help="Count the rows, and remove nothing."
+        )
+        parser.add_argument("--database", default="default", help="The database to prune.")
         parser.add_argument("--json", action="store_true", help="Print the counts as JSON.")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        refuse_missing_tables(options["database"])
+        require_tables(options["database"])
         cutoff = timezone.now() - timedelta(seconds=options["older_than"])
         work = count_prunable if options["dry_run"] else prune
         counts = work(cutoff, using=options["database"])
@@ -39,7 +42,9 @@ class Command(PrintingCommand):
             return
         verb = "Would remove" if options["dry_run"] else "Removed"
         for name, count in counts.items():
-            self.stdout.write(f"{verb} {count} {name}.")
+            # The names are plurals: "minutes of throughput", "queues".
+            noun = re.sub(r"s\b", "", name, count=1) if count == 1 else name
+            self.stdout.write(f"{verb} {count} {noun}.")
 
 
 def age(text: str) -> float:
@@ -49,5 +54,7 @@ def age(text: str) -> float:
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     if duration < SHORTEST_AGE:
-        raise argparse.ArgumentTypeError('must be at least "1m": younger messages are under way')
+        raise argparse.ArgumentTypeError(
+            'must be at least "1m": younger messages may still be in use'
+        )
     return duration

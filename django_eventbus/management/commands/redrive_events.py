@@ -1,4 +1,4 @@
-"""Re-drive dead letters by a plan, or what lies in a broker's DLQ."""
+"""Re-drive dead letters by a plan, or messages from the DLQ of a broker."""
 
 from __future__ import annotations
 
@@ -10,23 +10,10 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from django_eventbus import plans
-from django_eventbus.broker_dead_letters import (
-    BrokerRedrive,
-    DeadLetterQueue,
-    Moved,
-    Remains,
-    find_dead_letter_queue,
-    peek,
-)
-from django_eventbus.dlq_audit import DlqAudit
-from django_eventbus.dry_runs import Forecast, dry_run
-from django_eventbus.edits import dry_run_patch
+from django_eventbus.dead_letters.selection import Selection
 from django_eventbus.exceptions import EventBusError
-from django_eventbus.management.plan_words import no_plan_as_json, plan_as_json, plan_in_words
-from django_eventbus.management.progress_bar import ProgressBar
-from django_eventbus.management.selection_command import (
-    SelectionCommand,
+from django_eventbus.management.dead_letter_command import (
+    DeadLetterCommand,
     above_zero,
     as_json,
     as_lines,
@@ -34,40 +21,70 @@ from django_eventbus.management.selection_command import (
     percent,
     whole,
 )
+from django_eventbus.management.output import (
+    ProgressBar,
+    no_plan_as_json,
+    plan_as_json,
+    plan_in_words,
+)
 from django_eventbus.management.worker_command import connected, positive
 from django_eventbus.models import Plan
-from django_eventbus.selections import Selection
+from django_eventbus.redrive import plans
+from django_eventbus.redrive.dry_runs import Forecast, dry_run, dry_run_patch
+from django_eventbus.redrive.from_broker import (
+    BrokerRedrive,
+    DeadLetterQueue,
+    DlqAudit,
+    DlqMessage,
+    DlqRedriveResult,
+    find_dead_letter_queue,
+    peek,
+)
 from django_eventbus.transports.contract import Transport
-from django_eventbus.workers import Crew
+from django_eventbus.workers.crew import Crew
 
 _FROM_BROKER = 100
 _LOOK_EVERY = 0.3
-#: Options that mean something to a plan only.
+#: Options that only a plan uses.
 _OF_PLANS = ("canary", "rate", "in_flight", "fail_percent", "tries", "patch", "wait")
 
 
-class Command(SelectionCommand):
-    help = "Send dead letters back to the subscriptions that failed, by a plan for the workers."
+class Command(DeadLetterCommand):
+    help = "Send dead letters back to the subscriptions that failed. Workers carry out the plan."
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--canary", type=whole, help="How many go first; 0: none.")
-        parser.add_argument("--rate", type=above_zero, help="How many per second.")
-        parser.add_argument("--in-flight", type=positive, help="How many may be under way.")
         parser.add_argument(
-            "--fail-percent", type=percent, help="Pause when more than this fail again."
+            "--canary", type=whole, help="The number of dead letters that are sent first, or 0."
         )
-        parser.add_argument("--tries", type=positive, help="How many attempts each has.")
         parser.add_argument(
-            "--patch", type=patch, metavar="JSON", help="A JSON merge patch of every payload."
+            "--rate", type=above_zero, help="The number of dead letters per second."
         )
-        parser.add_argument("--wait", action="store_true", help="Wait for the end of the plan.")
         parser.add_argument(
-            "--from-broker", metavar="QUEUE", help="What lies in a DLQ: the queue, or its DLQ."
+            "--in-flight",
+            type=positive,
+            help="The number of dead letters that may be under way at a time.",
+        )
+        parser.add_argument(
+            "--fail-percent",
+            type=percent,
+            help="Pause the plan when more than this percentage fails again.",
+        )
+        parser.add_argument(
+            "--tries", type=positive, help="The number of attempts for each dead letter."
+        )
+        parser.add_argument(
+            "--patch", type=patch, metavar="JSON", help="A JSON merge patch for every payload."
+        )
+        parser.add_argument("--wait", action="store_true", help="Wait until the plan has ended.")
+        parser.add_argument(
+            "--from-broker",
+            metavar="QUEUE",
+            help="Re-drive messages from a DLQ of the broker: the name of the queue or of its DLQ.",
         )
 
     def meant(self, options: dict[str, Any]) -> Selection:
-        # In a DLQ nothing is ignored, and filters are refused beside it.
+        # No message of a DLQ is ignored, and filters are refused with --from-broker.
         return Selection() if options["from_broker"] else super().meant(options)
 
     def work(self, selection: Selection, options: dict[str, Any]) -> None:
@@ -82,10 +99,12 @@ class Command(SelectionCommand):
         self.confirm(f"Re-drive {dead_letters(count)}?", options)
         plan = self._started(forecast.selection, options)
         if options["wait"]:
-            self._wait(plan, count, options)
+            self._wait(plan, plan.total, options)
         else:
-            words = f"Plan {plan.pk} re-drives {count:,}; the workers carry it out."
-            self.show({"plan": plan.pk, "count": count}, [words], options)
+            words = f"Plan {plan.pk} re-drives {dead_letters(plan.total)}. Workers carry it out."
+            if plan.total != count:
+                words += f" The dry run counted {count:,}: some have changed since then."
+            self.show({"plan": plan.pk, "count": plan.total}, [words], options)
 
     def _forecast(self, selection: Selection, options: dict[str, Any]) -> Forecast:
         using, limit, change = options["database"], options["limit"], options["patch"]
@@ -118,7 +137,7 @@ class Command(SelectionCommand):
     def _wait(self, plan: Plan, count: int, options: dict[str, Any]) -> None:
         bar = ProgressBar(sys.stderr, count)
         counts = plans.progress(plan)
-        # What is under way when it pauses is still waited for.
+        # Also wait for the dead letters that were sent before the plan paused.
         while plan.ended_at is None and not (plan.state == "paused" and not counts["sent"]):
             time.sleep(_LOOK_EVERY)
             plan.refresh_from_db()
@@ -130,10 +149,12 @@ class Command(SelectionCommand):
         bar.end()
         self.show(plan_as_json(plan), [plan_in_words(plan)], options)
         if plan.state != "done" or counts["healed"] < count:
-            raise CommandError(plan.note or f"{count - counts['healed']:,} did not heal.")
+            raise CommandError(
+                plan.note or f"{dead_letters(count - counts['healed'])} did not heal."
+            )
 
     def _from_broker(self, options: dict[str, Any]) -> None:
-        refuse_plan_words(options)
+        raise_if_plan_options(options)
         limit = options["limit"] or _FROM_BROKER
         with connected() as transport:
             dlq = find_dead_letter_queue(transport, options["from_broker"])
@@ -141,13 +162,13 @@ class Command(SelectionCommand):
                 self._tell_would_move(peek(transport, dlq, limit), options)
                 return
             plans.require_reason(options["reason"], limit)
-            self.confirm(f"Re-drive at most {limit:,} of the messages in {dlq.name}?", options)
+            self.confirm(f"Re-drive up to {_messages(limit)} from {dlq.name}?", options)
             moved = self._moved(transport, dlq, limit, options)
         self._tell_moved(moved, dlq, options)
 
     def _moved(
         self, transport: Transport, dlq: DeadLetterQueue, limit: int, options: dict[str, Any]
-    ) -> Moved:
+    ) -> DlqRedriveResult:
         by, using = self.by(options), options["database"]
         entries = DlqAudit(queues=dlq.queues, by=by, why=options["reason"], using=using)
         entries.asked("redrive", limit)
@@ -161,28 +182,36 @@ class Command(SelectionCommand):
         entries.redrove(len(moved.moved), len(moved.left))
         return moved
 
-    def _tell_would_move(self, remains: list[Remains], options: dict[str, Any]) -> None:
+    def _tell_would_move(self, remains: list[DlqMessage], options: dict[str, Any]) -> None:
         found = {each.message.id: each.queue for each in remains}
         lines = [f"Would move {each} to {queue}." for each, queue in found.items()]
         self.show({"would_move": found}, lines, options)
 
-    def _tell_moved(self, moved: Moved, dlq: DeadLetterQueue, options: dict[str, Any]) -> None:
-        lines = [f"Left {each}: {reason}." for each, reason in moved.left.items()]
-        lines.append(f"Moved {len(moved.moved)} messages.")
+    def _tell_moved(
+        self, moved: DlqRedriveResult, dlq: DeadLetterQueue, options: dict[str, Any]
+    ) -> None:
+        lines = [
+            f"Message {each} stays in the DLQ: {reason}." for each, reason in moved.left.items()
+        ]
+        lines.append(f"Moved {_messages(len(moved.moved))}.")
         self.show({"moved": moved.moved, "left": moved.left}, lines, options)
         if moved.left:
-            raise CommandError(f"{len(moved.left)} messages stay in {dlq.name}.")
+            stay = "stays" if len(moved.left) == 1 else "stay"
+            raise CommandError(f"{_messages(len(moved.left))} {stay} in {dlq.name}.")
 
 
-def refuse_plan_words(options: dict[str, Any]) -> None:
-    """Raise CommandError if filters or options of a plan were given beside --from-broker."""
-    # By identity: a canary of 0 was given too.
+def _messages(count: int) -> str:
+    return f"{count:,} message{'' if count == 1 else 's'}"
+
+
+def raise_if_plan_options(options: dict[str, Any]) -> None:
+    """Raise CommandError if filters or options of a plan are given with --from-broker."""
+    # By identity: --canary 0 is an option too.
     given = [name for name in _OF_PLANS if options[name] is not None and options[name] is not False]
     words = [*options["filters"], *(f"--{name.replace('_', '-')}" for name in given)]
     if words:
         raise CommandError(
-            "--from-broker takes what lies in the DLQ, without a plan: "
-            f"leave out {', '.join(words)}."
+            f"--from-broker re-drives a DLQ without a plan. Remove {', '.join(words)}."
         )
 
 
@@ -191,7 +220,7 @@ def patch(text: str) -> Any:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise argparse.ArgumentTypeError(f"this is not JSON: {error}") from None
+        raise argparse.ArgumentTypeError(f"is not valid JSON: {error}") from None
     if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError('write an object, such as {"currency": "EUR"}')
+        raise argparse.ArgumentTypeError('use a JSON object, such as {"currency": "EUR"}')
     return value

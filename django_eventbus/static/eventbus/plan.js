@@ -2,7 +2,7 @@
 'use strict';
 {
     const EVERY = 1000;
-    const MOST = 15000;
+    const LONGEST_WAIT = 15000;
 
     // What was focused, in what took its place.
     const counterpart = function(part, focused) {
@@ -57,19 +57,19 @@
     };
 
     // Resolves after a while, or at once when somebody looks at the page again.
-    const rest = function(wait) {
+    const pause = function(wait) {
         return new Promise(function(resolve) {
             const done = function() {
                 document.removeEventListener('visibilitychange', done);
                 resolve();
             };
             document.addEventListener('visibilitychange', done);
-            setTimeout(done, document.hidden ? MOST : wait);
+            setTimeout(done, document.hidden ? LONGEST_WAIT : wait);
         });
     };
 
     const follow = async function(root) {
-        for (let wait = EVERY; ; await rest(wait)) {
+        for (let wait = EVERY; ; await pause(wait)) {
             try {
                 const progress = await fetched(root);
                 show(root, progress);
@@ -80,7 +80,7 @@
                 wait = EVERY;
             } catch {
                 say(root, false, true);
-                wait = Math.min(wait * 2, MOST);
+                wait = Math.min(wait * 2, LONGEST_WAIT);
             }
         }
     };

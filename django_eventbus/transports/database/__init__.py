@@ -9,17 +9,15 @@ from django.db import DEFAULT_DB_ALIAS, connections
 
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import BadSetting
-from django_eventbus.findings import Finding
 from django_eventbus.models import Binding, QueuedMessage
 from django_eventbus.outages import proven
-from django_eventbus.transports.contract import Level, Published, QueueSpec
-from django_eventbus.transports.database.doctor import examine
-from django_eventbus.transports.database.levels import levels
-from django_eventbus.transports.database.publisher import DatabasePublisher
-from django_eventbus.transports.database.reply_box import DatabaseReplyBox
+from django_eventbus.subscriptions.queue_specs import QueueSpec
+from django_eventbus.transports.contract import Level, Problem, PublishedType
+from django_eventbus.transports.database.doctor import diagnose, levels
+from django_eventbus.transports.database.publisher import DatabasePublisher, DatabaseReplyBox
 from django_eventbus.transports.database.subscriber import DatabaseSubscriber
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("django_eventbus.transports.database")
 
 
 class DatabaseTransport:
@@ -54,20 +52,22 @@ class DatabaseTransport:
         bound = Binding.objects.using(self.using).filter(queue__startswith=conf.queue())
         for queue, pattern in set(bound.values_list("queue", "pattern")) - known:
             logger.warning(
-                "Events %s still go to the queue %s, but nothing here subscribes to them.",
+                "Events %s still go to the queue %s, but this project does not subscribe to them.",
                 pattern,
                 queue,
             )
 
     def dead_letter_queue(self, queue: str) -> str | None:
-        # Nothing dies in a table but by our own hand: the dead letters are its DLQ.
+        # A table has no broker that dead-letters messages.
         return None
 
     def owns_dead_letter_queues(self) -> bool:
         return False
 
-    def examine(self, queues: Sequence[QueueSpec], published: Sequence[Published]) -> list[Finding]:
-        return examine(self.using, queues, published)
+    def diagnose(
+        self, queues: Sequence[QueueSpec], published: Sequence[PublishedType]
+    ) -> list[Problem]:
+        return diagnose(self.using, queues, published)
 
     def levels(self, queues: Sequence[QueueSpec]) -> list[Level]:
         return levels(self.using, queues)
@@ -86,7 +86,10 @@ def from_url(url: str) -> DatabaseTransport:
     """Read database:// or database://alias."""
     using = url.partition("://")[2].strip("/") or DEFAULT_DB_ALIAS
     if using not in connections:
-        # Not repeated: somebody may have put a password there.
+        # The name is not shown: it may contain a password.
         known = ", ".join(sorted(connections))
-        raise BadSetting("BROKER_URL", f"what follows database:// is no key of DATABASES: {known}.")
+        raise BadSetting(
+            "BROKER_URL",
+            f"the name after database:// is not a key of DATABASES. The keys are {known}.",
+        )
     return DatabaseTransport(using)

@@ -1,24 +1,27 @@
-"""Put messages into queue tables. A confirm is the insert itself."""
+"""Publish into the tables of the database transport, and wait for replies there."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.utils import timezone
+from msgspec.structs import replace
 
-from django_eventbus.messages import Message
+from django_eventbus.conf import conf
+from django_eventbus.events.message import Message, uuid7
+from django_eventbus.events.routing import matches
+from django_eventbus.exceptions import BrokerUnavailable
 from django_eventbus.models import Binding, QueuedMessage
 from django_eventbus.outages import proven
-from django_eventbus.patterns import matches
 from django_eventbus.transports.contract import (
     Confirmed,
-    Dispatch,
     Outgoing,
+    PendingBatch,
     Receipt,
-    Receipts,
     ToExchange,
     ToQueue,
     ToReply,
@@ -29,12 +32,15 @@ from django_eventbus.transports.contract import (
 Bindings = Mapping[str, Sequence[tuple[str, str]]]
 Place = tuple[str, Message, datetime]
 
+#: Seconds between two reads of the answers.
+_PAUSE = 0.05
+
 
 class DatabasePublisher:
     """
     Publishes into the tables of the database *using*.
 
-    In the relay's transaction if that is on the same database: then sent and marked are one.
+    If the outbox is in the same database, sending and marking are one transaction.
     """
 
     def __init__(self, using: str) -> None:
@@ -43,12 +49,8 @@ class DatabasePublisher:
     def open(self) -> None:
         """Nothing to open: connections belong to Django."""
 
-    def prepare(self, batch: Sequence[Outgoing]) -> Dispatch:
-        def send() -> Receipts:
-            receipts = self.publish(batch)
-            return lambda: receipts
-
-        return send
+    def prepare(self, batch: Sequence[Outgoing]) -> PendingBatch:
+        return DatabaseBatch(self, batch)
 
     def publish(self, batch: Sequence[Outgoing]) -> Sequence[Receipt]:
         with proven(self.using), transaction.atomic(using=self.using):
@@ -89,3 +91,57 @@ class DatabasePublisher:
 
     def close(self) -> None:
         """Nothing to close: connections belong to Django."""
+
+
+class DatabaseBatch:
+    """A batch for the tables, which confirm it at once."""
+
+    def __init__(self, publisher: DatabasePublisher, batch: Sequence[Outgoing]) -> None:
+        self._publisher = publisher
+        self._batch = batch
+        self._receipts: Sequence[Receipt] = []
+        self._error: BrokerUnavailable | None = None
+
+    def send(self) -> None:
+        try:
+            self._receipts = self._publisher.publish(self._batch) if self._batch else []
+        except BrokerUnavailable as error:
+            self._error = error
+
+    def receipts(self) -> Sequence[Receipt]:
+        if self._error:
+            raise self._error
+        return self._receipts
+
+
+class DatabaseReplyBox:
+    """A temporary queue for answers; later answers are dropped."""
+
+    def __init__(self, using: str) -> None:
+        self.using = using
+        self.name = f"reply.{uuid7()}"
+        with proven(using):
+            QueuedMessage.objects.using(using).open_box(self.name)
+
+    def ask(self, address: ToExchange, message: Message) -> Receipt:
+        asking = Outgoing(address=address, message=replace(message, reply_to=self.name))
+        receipts: Sequence[Receipt] = DatabasePublisher(self.using).publish([asking])
+        return receipts[0]
+
+    def receive(self, timeout: float) -> Message | None:
+        deadline = time.monotonic() + timeout
+        while True:
+            with proven(self.using):
+                row = QueuedMessage.objects.using(self.using).lease(
+                    self.name, conf.broker_options.lease
+                )
+                if row and row.ack():
+                    return row.message()
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return None
+            time.sleep(min(left, _PAUSE))
+
+    def close(self) -> None:
+        with proven(self.using):
+            QueuedMessage.objects.using(self.using).close_box(self.name)

@@ -1,4 +1,4 @@
-"""Lease messages from queue tables, and keep the leases while handlers work."""
+"""Lease messages from queue tables, and renew the leases while handlers run."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from django.db import Error, connections
 from django.utils import timezone
 
 from django_eventbus.conf import conf
+from django_eventbus.events.message import Message
 from django_eventbus.exceptions import Unavailable
-from django_eventbus.messages import Message
 from django_eventbus.models import QueuedMessage
 from django_eventbus.outages import proven
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("django_eventbus.transports.database")
 
 
 class DatabaseDelivery:
@@ -36,7 +36,9 @@ class DatabaseDelivery:
     def ack(self) -> None:
         with self._subscriber.settling(self.row):
             if not self.row.ack():
-                logger.warning("The lease of %s ran out before it was settled.", self.message.id)
+                logger.warning(
+                    "The lease of %s expired before the message was settled.", self.message.id
+                )
 
     def release(self, after: float = 0) -> None:
         with self._subscriber.settling(self.row):
@@ -44,7 +46,7 @@ class DatabaseDelivery:
 
 
 class DatabaseSubscriber:
-    """Leases from the queues; a thread of its own renews what is not settled."""
+    """Leases messages from the queues; a thread renews the leases of unsettled ones."""
 
     def __init__(
         self, using: str, queues: Sequence[str], ordered: Collection[str] = frozenset()
@@ -52,7 +54,7 @@ class DatabaseSubscriber:
         self.using = using
         self.queues = list(queues)
         self.ordered = ordered
-        self.lease = conf.lease
+        self.lease = conf.broker_options.lease
         self.poll_interval = conf.poll_interval
         self._unsettled: dict[UUID, QueuedMessage] = {}
         self._lock = threading.Lock()
@@ -83,7 +85,7 @@ class DatabaseSubscriber:
         return DatabaseDelivery(row, self)
 
     def _leased(self) -> QueuedMessage | None:
-        # Queue by queue, in turns: over several at once PostgreSQL would sort the backlog.
+        # One queue at a time: for several at once PostgreSQL would sort the whole backlog.
         rows = QueuedMessage.objects.using(self.using)
         self._turn += 1
         for number in range(len(self.queues)):
@@ -95,7 +97,7 @@ class DatabaseSubscriber:
 
     @contextmanager
     def _receiving(self) -> Iterator[None]:
-        # A row that is leased but not yet listed as unsettled must not look like none at all.
+        # Counts rows that are leased but not yet listed as unsettled, for is_drained().
         with self._lock:
             self._receivers += 1
         try:
@@ -106,7 +108,7 @@ class DatabaseSubscriber:
 
     @contextmanager
     def settling(self, row: QueuedMessage) -> Iterator[None]:
-        """Around the statement that settles *row*: its lease is not renewed any more."""
+        """Wrap the statement that settles *row*, and stop renewing its lease."""
         self._forget(row)
         with proven(self.using):
             yield
@@ -114,14 +116,14 @@ class DatabaseSubscriber:
     def is_drained(self) -> bool:
         with proven(self.using):
             due = QueuedMessage.objects.using(self.using).due(self.queues, timezone.now())
-            # The table first: a row leased since then is found among the unsettled.
+            # The table first: a row that is leased in between is among the unsettled.
             return not (due.exists() or self._receivers or self._unsettled)
 
     def close(self) -> None:
         self._closed.set()
         self._keeper.join()
         for row in list(self._unsettled.values()):
-            # In an outage the lease runs out by itself.
+            # In an outage the lease expires by itself.
             with suppress(Unavailable), self.settling(row):
                 row.release(0)
 
@@ -142,6 +144,6 @@ class DatabaseSubscriber:
         try:
             QueuedMessage.objects.using(self.using).renew(tokens, self.lease)
         except Error as error:
-            # A lease that runs out means a second delivery, which the inbox absorbs.
+            # An expired lease causes a second delivery, which the inbox skips.
             logger.warning("Leases were not renewed: %s", type(error).__name__)
             connections[self.using].close()

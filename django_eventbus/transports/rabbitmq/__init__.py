@@ -1,29 +1,61 @@
-"""RabbitMQ 3.10 to 4.x. The only place that imports pika."""
+"""The RabbitMQ transport: the only package that imports pika."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from django_eventbus.findings import Finding
-from django_eventbus.transports.contract import Level, Published, QueueSpec
+from django_eventbus.durations import label
+from django_eventbus.subscriptions.queue_specs import QueueSpec
+from django_eventbus.transports.contract import Level, Problem, PublishedType
 from django_eventbus.transports.rabbitmq.connection import BrokerConnection
-from django_eventbus.transports.rabbitmq.declaring import current, establish, restore
-from django_eventbus.transports.rabbitmq.doctor import findings
-from django_eventbus.transports.rabbitmq.examining import gather
-from django_eventbus.transports.rabbitmq.inquiry import Inquiry
-from django_eventbus.transports.rabbitmq.levels import level
+from django_eventbus.transports.rabbitmq.doctor.facts import collect
+from django_eventbus.transports.rabbitmq.doctor.rules import problems
 from django_eventbus.transports.rabbitmq.parameters import BrokerAddress, address_of
 from django_eventbus.transports.rabbitmq.publisher import RabbitmqPublisher
 from django_eventbus.transports.rabbitmq.reply_box import RabbitmqReplyBox
 from django_eventbus.transports.rabbitmq.subscriber import RabbitmqSubscriber
-from django_eventbus.transports.rabbitmq.topology import (
+from django_eventbus.transports.rabbitmq.topology.client import TopologyClient
+from django_eventbus.transports.rabbitmq.topology.declare import current, establish, restore
+from django_eventbus.transports.rabbitmq.topology.resources import (
     Bind,
+    QueueResource,
     dead_letter_queue,
     owns_dead_letter_queue,
     resources,
+    tier,
 )
-from django_eventbus.transports.rabbitmq.versions import consumed
+from django_eventbus.transports.rabbitmq.topology.versions import (
+    consumed,
+    current_version,
+    versioned,
+)
+
+
+def level(client: TopologyClient, spec: QueueSpec) -> Level:
+    """Return how full the queue of *spec* is, with older versions of it that are still there."""
+    names = [
+        versioned(spec.name, version)
+        for version in range(1, current_version(client, spec.name) + 1)
+    ]
+    found = [each for name in names if (each := client.found(QueueResource(name=name)))]
+    return Level(
+        queue=spec.name,
+        messages=sum(each.method.message_count for each in found) if found else None,
+        consumers=sum(each.method.consumer_count for each in found),
+        tiers={
+            label(delay): _sum(client.count(tier(name, delay)) for name in names)
+            for delay in sorted(set(spec.delays) - {0.0})
+        },
+        dlq=dead_letter_queue(names[-1]),
+        dlq_messages=_sum(client.count(dead_letter_queue(name)) for name in names),
+    )
+
+
+def _sum(counts: Iterator[int | None]) -> int | None:
+    """Add up what is there; None if nothing is."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
 
 
 class RabbitmqTransport:
@@ -39,21 +71,21 @@ class RabbitmqTransport:
 
     def declare(self, queues: Sequence[QueueSpec]) -> None:
         self._specs |= {queue.name: queue for queue in queues}
-        with self.inquiry() as inquiry:
-            establish(inquiry, queues)
+        with self.topology_client() as client:
+            establish(client, queues)
 
     def remove(self, queues: Sequence[QueueSpec]) -> None:
         made = {str(each): each for queue in queues for each in resources(queue)}
-        with self.inquiry() as inquiry:
+        with self.topology_client() as client:
             for resource in made.values():
                 if not isinstance(resource, Bind):
-                    inquiry.delete(resource)
+                    client.delete(resource)
 
     @contextmanager
-    def inquiry(self) -> Iterator[Inquiry]:
+    def topology_client(self) -> Iterator[TopologyClient]:
         """Connect for questions and changes to the topology."""
         with self._connected("topology") as connection:
-            yield Inquiry(connection)
+            yield TopologyClient(connection)
 
     @contextmanager
     def _connected(self, purpose: str) -> Iterator[BrokerConnection]:
@@ -72,31 +104,33 @@ class RabbitmqTransport:
     def owns_dead_letter_queues(self) -> bool:
         return owns_dead_letter_queue()
 
-    def examine(self, queues: Sequence[QueueSpec], published: Sequence[Published]) -> list[Finding]:
+    def diagnose(
+        self, queues: Sequence[QueueSpec], published: Sequence[PublishedType]
+    ) -> list[Problem]:
         with self._connected("doctor") as connection:
-            inquiry = Inquiry(connection)
-            specs = [current(inquiry, queue) for queue in queues]
-            return list(findings(gather(connection, specs, published), published))
+            client = TopologyClient(connection)
+            specs = [current(client, queue) for queue in queues]
+            return list(problems(collect(connection, specs, published), published))
 
     def levels(self, queues: Sequence[QueueSpec]) -> list[Level]:
         with self._connected("levels") as connection:
-            inquiry = Inquiry(connection)
-            return [level(inquiry, each) for each in queues]
+            client = TopologyClient(connection)
+            return [level(client, each) for each in queues]
 
     def publisher(self) -> RabbitmqPublisher:
         return RabbitmqPublisher(self.address, self._restore, self._homes)
 
     def _restore(self, queues: set[str]) -> None:
-        with self.inquiry() as inquiry:
-            restore(inquiry, [spec for name, spec in self._specs.items() if name in queues])
+        with self.topology_client() as client:
+            restore(client, [spec for name, spec in self._specs.items() if name in queues])
 
     def subscriber(self, queues: Sequence[str], prefetch: int) -> RabbitmqSubscriber:
         specs = [self._specs[name] for name in queues if name in self._specs]
 
         def prepare(connection: BrokerConnection) -> dict[str, str]:
-            inquiry = Inquiry(connection)
-            restore(inquiry, specs)
-            return consumed(inquiry, queues, self._homes)
+            client = TopologyClient(connection)
+            restore(client, specs)
+            return consumed(client, queues, self._homes)
 
         return RabbitmqSubscriber(self.address, prefetch, prepare)
 

@@ -1,4 +1,4 @@
-"""A connection to the broker on a thread of its own, and calls into that thread."""
+"""A connection with an I/O thread of its own, and buffered writes."""
 
 from __future__ import annotations
 
@@ -14,23 +14,70 @@ from pika import exceptions as amqp
 
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import BrokerRefused, BrokerUnavailable
-from django_eventbus.transports.rabbitmq.gathering import GatheringConnection
-from django_eventbus.transports.rabbitmq.parameters import BrokerAddress, parameters_of
-from django_eventbus.transports.rabbitmq.refusals import refusal
-from django_eventbus.transports.rabbitmq.tls import parting_words
+from django_eventbus.transports.rabbitmq.parameters import (
+    BrokerAddress,
+    parameters_of,
+    parting_words,
+    refusal,
+)
 
-logger = logging.getLogger(__name__)
+#: The maximum size of the buffer in bytes: many large messages would fill the memory.
+_MOST = 256 * 1024
+
+logger = logging.getLogger("django_eventbus.transports.rabbitmq")
+T = TypeVar("T")
+#: How long an orderly close may take: a broker in alarm does not read it.
+_CLOSE_TIMEOUT = 5.0
+
+
+class BufferedConnection(pika.SelectConnection):
+    """
+    A connection whose frames can be gathered and written at once.
+
+    pika writes the three frames of a message one by one, and each write releases the GIL: with
+    a busy thread, acquiring it again takes longer than the rest of the work.
+    """
+
+    _is_gathering = False
+
+    @contextmanager
+    def buffered(self) -> Iterator[None]:
+        """Write what the block sends when it ends."""
+        self._frames: list[bytes] = []
+        self._size = 0
+        self._is_gathering = True
+        try:
+            yield
+        finally:
+            self._is_gathering = False
+            self._write()
+
+    def write(self, frames: bytes) -> None:
+        """Write frames that were not made by pika."""
+        self._adapter_emit_data(frames)
+
+    def _adapter_emit_data(self, data: bytes) -> None:
+        if not self._is_gathering:
+            super()._adapter_emit_data(data)  # type: ignore[misc]
+            return
+        self._frames.append(data)
+        self._size += len(data)
+        if self._size > _MOST:
+            self._write()
+
+    def _write(self) -> None:
+        data, self._frames, self._size = b"".join(self._frames), [], 0
+        # A connection that ended meanwhile has nowhere to write to, and says so by itself.
+        if data and self.is_open:
+            super()._adapter_emit_data(data)  # type: ignore[misc]
+
+
 # pika logs every lost connection with a traceback, and returned messages with their bodies.
 logging.getLogger("pika").setLevel(logging.CRITICAL)
 
-T = TypeVar("T")
-
-#: How long a polite farewell may take; a broker in alarm does not read it.
-_FAREWELL = 5.0
-
 
 class Reply(Generic[T]):
-    """What a question to the broker came to: the first answer, or the first failure."""
+    """The result of a request to the broker: the first answer, or the first failure."""
 
     def __init__(self) -> None:
         self.came = threading.Event()
@@ -66,7 +113,7 @@ class BrokerConnection:
         self.on_lost: Callable[[Exception], None] = lambda error: None
         #: Called on the I/O thread when the broker stops taking messages.
         self.on_blocked: Callable[[Exception], None] = lambda error: None
-        #: Who waits for an answer; told when the connection ends.
+        #: The callbacks of callers that wait for an answer, for when the connection ends.
         self._asking: set[Callable[[Exception], None]] = set()
         self._connection: Any = None
         self._thread: threading.Thread | None = None
@@ -80,7 +127,7 @@ class BrokerConnection:
 
     @property
     def is_awaited_by_others(self) -> bool:
-        """Whether somebody waits for an answer on it beside whoever asks this."""
+        """Whether a caller other than this one waits for an answer."""
         return len(self._asking) > 1
 
     @property
@@ -89,7 +136,7 @@ class BrokerConnection:
 
     @property
     def server_properties(self) -> dict[str, Any]:
-        """What the broker says of itself."""
+        """The properties that the broker reports."""
         return dict(self._connection.server_properties or {})
 
     def open(self) -> None:
@@ -118,14 +165,14 @@ class BrokerConnection:
             target=self._run, args=(parameters,), name=f"amqp {self.purpose}", daemon=True
         )
         self._thread.start()
-        if not self._opened.wait(conf.connect_timeout * 2):
+        if not self._opened.wait(conf.broker_options.connect_timeout * 2):
             self.drop()
             self._connection, self._is_open = None, False
         return self._is_open
 
     def _run(self, parameters: pika.ConnectionParameters) -> None:
         try:
-            self._connection = connection = GatheringConnection(
+            self._connection = connection = BufferedConnection(
                 parameters,
                 on_open_callback=self._on_open,
                 on_open_error_callback=self._on_end,
@@ -172,7 +219,7 @@ class BrokerConnection:
             raise self._alarm()
 
     def _alarm(self) -> BrokerUnavailable:
-        words = f"The broker at {self.address.words} is in alarm and takes no messages."
+        words = f"The broker at {self.address.words} has raised an alarm and accepts no messages."
         return BrokerUnavailable(words, kind="blocked")
 
     def _on_blocked(self, connection: Any, frame: Any) -> None:
@@ -182,7 +229,7 @@ class BrokerConnection:
 
     def _on_unblocked(self, connection: Any, frame: Any) -> None:
         self.blocked = False
-        logger.warning("The broker takes messages again (%s).", self.purpose)
+        logger.warning("The broker accepts messages again (%s).", self.purpose)
 
     def call(self, work: Callable[[], None]) -> None:
         """Run *work* on the I/O thread, soon."""
@@ -191,7 +238,7 @@ class BrokerConnection:
         try:
             self._connection.ioloop.add_callback_threadsafe(work)
         except Exception as error:
-            raise BrokerUnavailable("The connection is just being closed.") from error
+            raise BrokerUnavailable("The connection is being closed.") from error
 
     def ask(
         self, question: Callable[[Callable[[T], None], Callable[[Exception], None]], None]
@@ -207,16 +254,16 @@ class BrokerConnection:
                 words = f"The channel was closed: {error!r:.200}"
                 reply.fail(BrokerUnavailable(words, kind="channel"))
 
-        with self.telling(reply.fail):
+        with self.notifying(reply.fail):
             self.call(put)
-            if not reply.came.wait(conf.confirm_timeout):
+            if not reply.came.wait(conf.broker_options.confirm_timeout):
                 self.drop()
                 words = f"The broker at {self.address.words} did not answer in time."
                 raise BrokerUnavailable(words, kind="io")
         return reply.value()
 
     @contextmanager
-    def telling(self, fail: Callable[[Exception], None]) -> Iterator[None]:
+    def notifying(self, fail: Callable[[Exception], None]) -> Iterator[None]:
         """Call *fail* if the connection ends: what was handed to call() just then never runs."""
         self._asking.add(fail)
         try:
@@ -228,10 +275,10 @@ class BrokerConnection:
         """Open a channel."""
         return self.ask(lambda answer, fail: self.new_channel(answer))
 
-    def gathering(self) -> AbstractContextManager[None]:
+    def buffered(self) -> AbstractContextManager[None]:
         """Write at once what the block sends; on the I/O thread only."""
-        gathering: AbstractContextManager[None] = self._connection.gathering()
-        return gathering
+        buffered: AbstractContextManager[None] = self._connection.buffered()
+        return buffered
 
     def write(self, frames: bytes) -> None:
         """Write whole frames; on the I/O thread only."""
@@ -246,28 +293,28 @@ class BrokerConnection:
         self._connection.ioloop.call_later(seconds, work)
 
     def drop(self) -> None:
-        """Cut the connection without a farewell: the broker may be past answering one."""
+        """Drop the connection without an orderly close, which the broker might not answer."""
         if connection := self._connection:
             try:
                 connection.ioloop.add_callback_threadsafe(lambda: _cut(connection))
             except Exception:
-                logger.debug("The connection was gone before it was cut.")
+                logger.debug("The connection was lost before it was dropped.")
 
     def close(self) -> None:
-        """Close politely, and wait a little for it; then cut."""
+        """Close the connection in order, or drop it after a timeout."""
         self.on_lost = lambda error: None
         if self._is_open:
             try:
-                self.call(self._close_politely)
+                self.call(self._close_orderly)
             except BrokerUnavailable:
-                logger.debug("The connection was gone before it was closed.")
+                logger.debug("The connection was lost before it was closed.")
         if self._thread and self._thread is not threading.current_thread():
-            self._thread.join(_FAREWELL)
+            self._thread.join(_CLOSE_TIMEOUT)
             if self._thread.is_alive():
                 self.drop()
-                self._thread.join(_FAREWELL)
+                self._thread.join(_CLOSE_TIMEOUT)
 
-    def _close_politely(self) -> None:
+    def _close_orderly(self) -> None:
         if self._connection.is_open:
             self._connection.close()
 

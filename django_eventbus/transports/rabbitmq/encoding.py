@@ -1,117 +1,155 @@
-"""AMQP properties to messages. What cannot be read is kept, never raised in the loop."""
+"""Encode a message's properties and publish frames as bytes."""
 
 from __future__ import annotations
 
-import base64
 import struct
 from collections.abc import Mapping
-from contextlib import suppress
-from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
-from pika import spec
+import pika
+from pika import data, exceptions
+from pika.spec import BasicProperties
 
-from django_eventbus.messages import UNREADABLE, Message, moment
+from django_eventbus.events.message import Message
+from django_eventbus.events.text import storable
 
-#: In the year 5138: a timestamp after it is one in milliseconds.
-_LAST_SECOND = 100_000_000_000
-_TEXTS = ("message_id", "type", "content_type", "app_id", "correlation_id")
-_FLAGS, _SIZE, _LONG_STRING = struct.Struct(">H"), struct.Struct(">I"), struct.Struct(">cI")
+_METHOD, _HEADER, _BODY = 1, 2, 3
+_BASIC, _PUBLISH, _MANDATORY = 60, 40, 1
+_END = b"\xce"
+_HEAD = struct.Struct(">BHI")
 
+#: The head of the header frame, and what comes before the properties there.
+_CONTENT = struct.Struct(">BHIHHQ")
+_BEFORE_PROPERTIES = _CONTENT.size - _HEAD.size
 
-class GuardedProperties(spec.BasicProperties):
-    """
-    Properties whose decoding cannot fail.
+#: What a frame has beside its payload.
+_AROUND = _HEAD.size + len(_END)
 
-    pika decodes them in its read loop: a timestamp out of range or a table nested too deeply
-    raises there, which drops the connection, and the broker delivers the message again, for ever.
-    """
-
-    fault = ""
-    raw = b""
-
-    def decode(self, encoded: bytes, offset: int = 0) -> GuardedProperties:
-        try:
-            super().decode(encoded, offset)
-            if name := _not_text(self, encoded):
-                self._blame(f"its {name} is not UTF-8", encoded[offset:])
-        except Exception as error:
-            self._blame(
-                f"its properties cannot be decoded: {type(error).__name__}", encoded[offset:]
-            )
-            with suppress(Exception):
-                # The id and the type come after the headers, which are most often at fault.
-                super().decode(_without_headers(self.raw))
-        return self
-
-    def _blame(self, fault: str, raw: bytes) -> None:
-        self.fault, self.raw = fault, bytes(raw)
+#: What the frame around the properties takes.
+_FRAME_OVERHEAD = 64
+_SHORT = 255
+_PERSISTENT = bytes([pika.DeliveryMode.Persistent.value])
+_ALWAYS = (
+    BasicProperties.FLAG_HEADERS
+    | BasicProperties.FLAG_DELIVERY_MODE
+    | BasicProperties.FLAG_MESSAGE_ID
+)
 
 
-def _not_text(properties: spec.BasicProperties, encoded: bytes) -> str:
-    """Return the name of what is said to be text and is not, or ""."""
-    for each in _TEXTS:
-        if isinstance(getattr(properties, each), bytes):
-            return each
-    headers: Mapping[Any, Any] = properties.headers or {}
-    for name, value in headers.items():
-        # pika hands over as bytes also what was sent as such, which is fine in a value.
-        is_string = (
-            isinstance(value, bytes) and _LONG_STRING.pack(b"S", len(value)) + value in encoded
-        )
-        if isinstance(name, bytes) or is_string:
-            return f"header {name!a:.100}"
-    return ""
-
-
-def _without_headers(raw: bytes) -> bytes:
-    """Return encoded properties without their header table."""
-    (flags,) = _FLAGS.unpack_from(raw)
-    start = _FLAGS.size
-    for flag in (
-        spec.BasicProperties.FLAG_CONTENT_TYPE,
-        spec.BasicProperties.FLAG_CONTENT_ENCODING,
-    ):
-        start += 1 + raw[start] if flags & flag else 0
-    end = start + _SIZE.size + _SIZE.unpack_from(raw, start)[0]
-    left = flags & ~spec.BasicProperties.FLAG_HEADERS
-    return _FLAGS.pack(left) + raw[_FLAGS.size : start] + raw[end:]
-
-
-spec.props[spec.BasicProperties.INDEX] = GuardedProperties
-
-
-def message_of(method: spec.Basic.Deliver, properties: Any, body: bytes) -> Message:
-    """Return a delivery as a message, with its fault if it has one."""
-    fault = getattr(properties, "fault", "")
-    headers = {_text(name): value for name, value in (properties.headers or {}).items()}
-    if fault:
-        headers = {UNREADABLE: base64.b64encode(properties.raw).decode()}
-    return Message(
-        id=_text(properties.message_id, errors="backslashreplace"),
-        type=_text(properties.type) or _text(method.routing_key),
-        body=body,
-        content_type=_text(properties.content_type),
-        source=_text(properties.app_id),
-        sent_at=_time(properties.timestamp),
-        correlation_id=_text(properties.correlation_id),
-        reply_to=_text(properties.reply_to),
-        headers=headers,
-        exchange=_text(method.exchange),
-        routing_key=_text(method.routing_key),
-        fault=fault,
+@lru_cache(maxsize=1024)
+def method_frame(channel: int, exchange: str, routing_key: str) -> bytes:
+    """Return the frame of a mandatory basic.publish."""
+    names = b"".join(
+        bytes([len(name)]) + name for name in (exchange.encode(), routing_key.encode())
     )
+    method = struct.pack(">HHH", _BASIC, _PUBLISH, 0) + names + bytes([_MANDATORY])
+    return _HEAD.pack(_METHOD, channel, len(method)) + method + _END
 
 
-def _text(value: Any, errors: str = "replace") -> str:
-    # pika hands over as bytes what is not UTF-8.
-    if isinstance(value, bytes):
-        return value.decode(errors=errors)
-    return "" if value is None else str(value)
+def publish_frames(
+    channel: int, method: bytes, properties: bytes, body: bytes, frame_max: int
+) -> bytes:
+    """Return everything that publishing *body* writes to the socket, its *method* frame first."""
+    size = _BEFORE_PROPERTIES + len(properties)
+    head = _CONTENT.pack(_HEADER, channel, size, _BASIC, 0, len(body))
+    most = frame_max - _AROUND
+    if 0 < len(body) <= most:
+        frame = _HEAD.pack(_BODY, channel, len(body))
+        return b"".join((method, head, properties, _END, frame, body, _END))
+    frames = [method, head, properties, _END]
+    for start in range(0, len(body), most):
+        piece = body[start : start + most]
+        frames += [_HEAD.pack(_BODY, channel, len(piece)), piece, _END]
+    return b"".join(frames)
 
 
-def _time(timestamp: Any) -> datetime | None:
-    if not isinstance(timestamp, int) or timestamp <= 0:
-        return None
-    # Seconds, says AMQP; many send milliseconds.
-    return moment(timestamp / 1000 if timestamp > _LAST_SECOND else timestamp)
+_FLAGS, _SIZE, _TIME = struct.Struct(">H"), struct.Struct(">I"), struct.Struct(">Q")
+_TEXT, _NUMBER = struct.Struct(">cI"), struct.Struct(">ci")
+
+
+def encoded_properties(message: Message) -> bytes:
+    """Return what the content header says of *message*; raise if AMQP has no form for it."""
+    flags, pieces = _ALWAYS, [b""]
+    # In the order of the protocol.
+    if message.content_type:
+        flags |= BasicProperties.FLAG_CONTENT_TYPE
+        pieces.append(_recurring(message.content_type))
+    pieces += (_table(message.headers), _PERSISTENT)
+    if message.correlation_id:
+        flags |= BasicProperties.FLAG_CORRELATION_ID
+        pieces.append(_short(message.correlation_id))
+    if message.reply_to:
+        flags |= BasicProperties.FLAG_REPLY_TO
+        pieces.append(_short(message.reply_to))
+    pieces.append(_short(message.id))
+    if message.sent_at:
+        flags |= BasicProperties.FLAG_TIMESTAMP
+        pieces.append(_TIME.pack(int(message.sent_at.timestamp())))
+    if message.type:
+        flags |= BasicProperties.FLAG_TYPE
+        pieces.append(_recurring(message.type))
+    if message.source:
+        flags |= BasicProperties.FLAG_APP_ID
+        pieces.append(_recurring(message.source))
+    pieces[0] = _FLAGS.pack(flags)
+    return b"".join(pieces)
+
+
+def properties_of(message: Message) -> BasicProperties:
+    """Return the same as pika's object."""
+    properties: BasicProperties = BasicProperties().decode(encoded_properties(message))
+    return properties
+
+
+def _table(headers: Mapping[str, Any]) -> bytes:
+    fields = b"".join([_recurring(name) + _field(value) for name, value in headers.items()])
+    return _SIZE.pack(len(fields)) + fields
+
+
+def _field(value: Any) -> bytes:
+    # Not isinstance(): a bool is an int, and pika has an int of its own for 64 bits.
+    if type(value) is int and -(2**31) <= value < 2**31:
+        return _NUMBER.pack(b"I", value)
+    if type(value) is str:
+        text = value.encode()
+        return _TEXT.pack(b"S", len(text)) + text
+    pieces: list[bytes] = []
+    data.encode_value(pieces, value)
+    return b"".join(pieces)
+
+
+def _short(text: str) -> bytes:
+    encoded = text.encode()
+    if len(encoded) > _SHORT:
+        raise exceptions.ShortStringTooLong(encoded)
+    return bytes((len(encoded),)) + encoded
+
+
+#: For what most messages have in common.
+_recurring = lru_cache(maxsize=1024)(_short)
+
+
+def encoding_problem(error: Exception) -> str:
+    """Say why the properties of a message have no form."""
+    return f"its properties cannot be encoded: {type(error).__name__}: {storable(str(error), 200)}"
+
+
+def size_problem(properties: bytes, frame_max: int) -> str:
+    """Say why *properties* cannot be sent, or return ""; the broker would drop the connection."""
+    if len(properties) + _FRAME_OVERHEAD <= frame_max:
+        return ""
+    size = len(properties)
+    return f"its properties and headers have {size} bytes; the broker accepts {frame_max}"
+
+
+@lru_cache(maxsize=1024)
+def name_problem(exchange: str, routing_key: str) -> str:
+    """Say why nothing can be sent to this place, or return ""."""
+    for what, name in (("exchange", exchange), ("routing key", routing_key)):
+        try:
+            if len(name.encode()) > _SHORT:
+                return f"its {what} has more than {_SHORT} bytes"
+        except UnicodeEncodeError:
+            return f"its {what} is not Unicode"
+    return ""

@@ -1,25 +1,107 @@
-"""Read BROKER_URL. Its password is never repeated, in no message and no repr."""
+"""Connection parameters: BROKER_URL, TLS files, and errors of refused logins."""
 
 from __future__ import annotations
 
 import os
+import re
 import socket
+import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import unquote
 
 import pika
 
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import BadSetting
-from django_eventbus.transports.rabbitmq.tls import context
+
+#: Seconds to wait for an alert of the server after the TLS handshake.
+_LISTEN = 2.0
 
 _PORTS = {"amqp": 5672, "amqps": 5671}
+#: Access refused, and not allowed: the login, or the virtual host.
+_LOGIN = re.compile(r"ConnectionClosedByBroker: \((403|530)\)")
+_LOGIN_CODES = (403, 530)
+#: How OpenSSL names what is wrong; pika hands its words on, not always its error.
+_TLS = {
+    "CERTIFICATE_VERIFY_FAILED": "the certificate of the broker is not trusted",
+    "CERTIFICATE_REQUIRED": "the broker requires a client certificate, and CERTIFICATE is not set in "
+    "TLS of BROKER_OPTIONS",
+    "ALERT_UNKNOWN_CA": "the broker does not trust the client certificate",
+    "ALERT_BAD_CERTIFICATE": "the broker does not accept the client certificate",
+    "ALERT_CERTIFICATE": "the broker does not accept the client certificate",
+    "ALERT_HANDSHAKE_FAILURE": "the TLS handshake failed, or the broker requires a client certificate",
+    "WRONG_VERSION_NUMBER": "the port does not use TLS",
+}
+_REASON = re.compile(r"certificate verify failed: ([^'\"(,]*)")
+
+
+def context() -> ssl.SSLContext:
+    """Return what TLS of BROKER_OPTIONS says as a context, or raise BadSetting. Verifies by default."""
+    files: dict[str, Any] = conf.broker_options.tls
+    for name in ("CA", "CERTIFICATE", "KEY"):
+        _require_readable(name, files.get(name))
+    made = _trusting(files.get("CA"))
+    if files.get("CERTIFICATE"):
+        _identify(made, files["CERTIFICATE"], files.get("KEY"))
+    if files.get("VERIFY") is False:
+        made.check_hostname, made.verify_mode = False, ssl.CERT_NONE
+    return made
+
+
+def _require_readable(name: str, file: str | None) -> None:
+    try:
+        with open(file or os.devnull, "rb"):
+            pass
+    except OSError as error:
+        problem = f"{name} {file} cannot be read: {error.strerror}."
+        raise BadSetting("BROKER_OPTIONS", f"TLS: {problem}") from error
+
+
+def _trusting(authorities: str | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=authorities)
+    except ssl.SSLError as error:
+        raise BadSetting(
+            "BROKER_OPTIONS", f"TLS: CA is not a certificate: {error.reason}."
+        ) from error
+
+
+def _identify(made: ssl.SSLContext, certificate: str, key: str | None) -> None:
+    try:
+        made.load_cert_chain(certificate, key, password=_no_password)
+    except (ssl.SSLError, ValueError) as error:
+        words = getattr(error, "reason", "") or error
+        problem = f"CERTIFICATE and KEY cannot be used together: {words}."
+        raise BadSetting("BROKER_OPTIONS", f"TLS: {problem}") from error
+
+
+def _no_password() -> str:
+    # Without this, OpenSSL asks for it on the terminal, and the worker stands still.
+    raise ValueError("the key is encrypted")
+
+
+def parting_words(host: str, port: int, made: ssl.SSLContext) -> OSError | None:
+    """Shake hands with a server and listen to why it hangs up; None if it does not."""
+    # In TLS 1.3 a client certificate is refused after the handshake, by an alert. Who writes
+    # first, as AMQP does, may find the socket closed and never read it.
+    try:
+        with (
+            socket.create_connection((host, port), timeout=_LISTEN) as plain,
+            made.wrap_socket(plain, server_hostname=host) as wrapped,
+        ):
+            wrapped.recv(1)
+    except TimeoutError:
+        return None
+    except OSError as error:
+        return error
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerAddress:
-    """Where the broker is, and who we are there."""
+    """The address of the broker, with the user and the virtual host."""
 
     scheme: str
     hosts: tuple[tuple[str, int], ...]
@@ -29,7 +111,7 @@ class BrokerAddress:
 
     @property
     def words(self) -> str:
-        """Where it is, for people to read."""
+        """The address without the login, for messages."""
         places = ",".join(f"{host}:{port}" for host, port in self.hosts)
         return f"{self.scheme}://{places}/{self.virtual_host}"
 
@@ -44,8 +126,8 @@ def address_of(url: str) -> BrokerAddress:
     if "?" in virtual_host:
         raise BadSetting(
             "BROKER_URL",
-            "has options after a '?' (it is not repeated here). Use HEARTBEAT, CONNECT_TIMEOUT and "
-            "BROKER_TLS; write '%3F' for a '?' in the virtual host.",
+            "has options after a '?' (value not shown). Use BROKER_OPTIONS for options, and write "
+            "'%3F' for a '?' in the virtual host.",
         )
     user, _, password = credentials.partition(":") if at else ("", "", "")
     return BrokerAddress(
@@ -63,14 +145,14 @@ def _host(text: str, scheme: str) -> tuple[str, int]:
     if not name or not port.isdigit() or not 0 < int(port) < 65536 or "?" in text:
         raise BadSetting(
             "BROKER_URL",
-            "is no URL like amqp://user:password@host:5672/vhost (it is not repeated here). "
+            "is not a valid URL (value not shown). Example: 'amqp://user:password@host:5672/vhost'. "
             "Percent-encode '/', '@' and ',' in the password, or use BROKER_PASSWORD.",
         )
     return name.strip("[]"), int(port)
 
 
 def parameters_of(address: BrokerAddress, purpose: str) -> Iterator[pika.ConnectionParameters]:
-    """Yield what pika needs to connect to each host in turn."""
+    """Yield the connection parameters of each host for pika."""
     is_tls = address.scheme == "amqps"
     for host, port in address.hosts:
         yield pika.ConnectionParameters(
@@ -78,9 +160,9 @@ def parameters_of(address: BrokerAddress, purpose: str) -> Iterator[pika.Connect
             port=port,
             virtual_host=address.virtual_host,
             credentials=pika.PlainCredentials(address.user, address.password),
-            heartbeat=round(conf.heartbeat),
-            socket_timeout=conf.connect_timeout,
-            stack_timeout=conf.connect_timeout,
+            heartbeat=round(conf.broker_options.heartbeat),
+            socket_timeout=conf.broker_options.connect_timeout,
+            stack_timeout=conf.broker_options.connect_timeout,
             ssl_options=pika.SSLOptions(context(), host) if is_tls else None,
             client_properties={"connection_name": process_name(purpose)},
         )
@@ -89,3 +171,33 @@ def parameters_of(address: BrokerAddress, purpose: str) -> Iterator[pika.Connect
 def process_name(purpose: str) -> str:
     """Say service, purpose, host and process, for the broker's own screens."""
     return f"{conf.service} {purpose} {socket.gethostname()}:{os.getpid()}"
+
+
+def refusal(error: BaseException | None, address: BrokerAddress) -> str:
+    """Return what the broker at *address* said no to, as a sentence; "" if it did not answer."""
+    # A socket that closes during the login is no refusal: RabbitMQ says why before it closes,
+    # and a broker that dies just then must be waited for.
+    words = _all_words(error)
+    if getattr(error, "reply_code", 0) in _LOGIN_CODES or _LOGIN.search(words):
+        return (
+            f"The broker at {address.words} refused the login or the virtual host "
+            f"for the user {address.user!r}."
+        )
+    for name, meaning in _TLS.items():
+        if name in words:
+            return f"TLS failed with the broker at {address.words}: {meaning}{_why(words)}."
+    return ""
+
+
+def _why(words: str) -> str:
+    found = _REASON.search(words)
+    return f" ({found[1].strip().rstrip('.')})" if found else ""
+
+
+def _all_words(error: BaseException | None) -> str:
+    """Return the words of *error* and of all that it was made of."""
+    if error is None:
+        return ""
+    inner = [*getattr(error, "exceptions", ()), getattr(error, "exception", None), error.__cause__]
+    inner += [each for each in error.args if isinstance(each, BaseException)]
+    return " ".join([repr(error), *(_all_words(each) for each in inner if each)])

@@ -7,33 +7,39 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from itertools import takewhile
 from typing import Any
 
 from pika import exceptions as amqp
 
 from django_eventbus.conf import conf
+from django_eventbus.events.message import Message
 from django_eventbus.exceptions import BrokerUnavailable
 from django_eventbus.transports.contract import (
+    Address,
     Confirmed,
-    Dispatch,
     Outgoing,
     Receipt,
-    Receipts,
     Refused,
     Rejected,
     Unroutable,
 )
+from django_eventbus.transports.rabbitmq.batch import (
+    Batch,
+    PendingMessage,
+    identity_of,
+    pending_message,
+)
 from django_eventbus.transports.rabbitmq.connection import BrokerConnection
 from django_eventbus.transports.rabbitmq.parameters import BrokerAddress
-from django_eventbus.transports.rabbitmq.parcels import Batch, Parcel, identity_of, parcel_of
-from django_eventbus.transports.rabbitmq.topology import missed_tiers
-from django_eventbus.transports.rabbitmq.versions import CurrentVersions
+from django_eventbus.transports.rabbitmq.topology.resources import missed_tiers
+from django_eventbus.transports.rabbitmq.topology.versions import CurrentVersions
 
 _NOT_FOUND = 404
+#: Messages that may wait for their confirm at the same time.
+_CONFIRM_WINDOW = 1000
 _CONFIRMED = Confirmed()
-_NACKED = Refused(reason="a queue is full or cannot take it now")
+_NACKED = Refused(reason="a queue is full or cannot accept the message now")
 
 
 class RabbitmqPublisher:
@@ -46,14 +52,14 @@ class RabbitmqPublisher:
         homes: Mapping[str, str],
     ) -> None:
         self.address = address
-        #: Declares the tiers of some queues again: one may have been deleted under our feet.
+        #: Declares the tiers of queues again, in case one was deleted.
         self.restore = restore
         self._versions = CurrentVersions(homes)
         self._lock = threading.Lock()
         self._line: ConfirmingLine | None = None
 
     def open(self) -> None:
-        self._usable_line()
+        self.usable_line()
 
     def publish(self, batch: Sequence[Outgoing]) -> Sequence[Receipt]:
         receipts = self._publish(batch)
@@ -66,35 +72,22 @@ class RabbitmqPublisher:
         return receipts
 
     def _publish(self, batch: Sequence[Outgoing]) -> list[Receipt]:
-        return list(self.prepare(batch)()())
+        pending = self.prepare(batch)
+        pending.send()
+        return list(pending.receipts())
 
-    def prepare(self, batch: Sequence[Outgoing]) -> Dispatch:
-        if not batch:
-            return lambda: list
-        line, versions = self._usable_line(), self._versions
-        waiting = Batch(len(batch))
-        parcels = [
-            parcel_of(waiting, index, each.message, versions.address(each.address, line.connection))
-            for index, each in enumerate(batch)
-        ]
-        return partial(self._begin, waiting, parcels)
+    def prepare(self, batch: Sequence[Outgoing]) -> RabbitmqBatch:
+        return RabbitmqBatch(self, batch)
 
-    def _begin(self, waiting: Batch, parcels: Sequence[Parcel]) -> Receipts:
-        line = self._usable_line()
-        with ExitStack() as stack:
-            stack.enter_context(line.connection.telling(waiting.fail))
-            line.send(parcels)
-            kept = stack.pop_all()
+    def addressed(self, batch: Sequence[Outgoing]) -> list[tuple[Message, Address]]:
+        """Return each message with its current address: a queue may have a new version."""
+        connection = self.usable_line().connection
+        return [(each.message, self._versions.address(each.address, connection)) for each in batch]
 
-        def receipts() -> Sequence[Receipt]:
-            with kept:
-                return self._receipts(line, waiting)
-
-        return receipts
-
-    def _receipts(self, line: ConfirmingLine, waiting: Batch) -> Sequence[Receipt]:
-        if not waiting.done.wait(conf.confirm_timeout):
-            # Not closed politely: whoever does not confirm may not answer that either.
+    def receipts(self, line: ConfirmingLine, waiting: Batch) -> Sequence[Receipt]:
+        """Wait for the confirms of what was sent on *line*."""
+        if not waiting.done.wait(conf.broker_options.confirm_timeout):
+            # Dropped without an orderly close, which the broker might not answer either.
             words = f"{self.address.words} did not confirm in time."
             waiting.fail(BrokerUnavailable(words, kind="io"))
             line.connection.drop()
@@ -109,7 +102,8 @@ class RabbitmqPublisher:
             line.connection.close()
         return receipts
 
-    def _usable_line(self) -> ConfirmingLine:
+    def usable_line(self) -> ConfirmingLine:
+        """Return the open channel, or raise BrokerUnavailable."""
         line = self._open_line()
         line.connection.raise_if_blocked()
         return line
@@ -128,6 +122,49 @@ class RabbitmqPublisher:
                 self._line.connection.close()
 
 
+class RabbitmqBatch:
+    """A batch of the publisher; receipts() raises its error."""
+
+    def __init__(self, publisher: RabbitmqPublisher, batch: Sequence[Outgoing]) -> None:
+        self._publisher = publisher
+        self._waiting = Batch(len(batch))
+        self._messages: list[PendingMessage] = []
+        self._line: ConfirmingLine | None = None
+        self._listening = ExitStack()
+        self._error: BrokerUnavailable | None = None
+        if batch:
+            self._encode(batch)
+
+    def _encode(self, batch: Sequence[Outgoing]) -> None:
+        try:
+            self._messages = [
+                pending_message(self._waiting, index, message, address)
+                for index, (message, address) in enumerate(self._publisher.addressed(batch))
+            ]
+        except BrokerUnavailable as error:
+            self._error = error
+
+    def send(self) -> None:
+        if not self._messages:
+            return
+        try:
+            self._line = self._publisher.usable_line()
+            with ExitStack() as stack:
+                stack.enter_context(self._line.connection.notifying(self._waiting.fail))
+                self._line.send(self._messages)
+                self._listening = stack.pop_all()
+        except BrokerUnavailable as error:
+            self._error = error
+
+    def receipts(self) -> Sequence[Receipt]:
+        if self._error:
+            raise self._error
+        if self._line is None:
+            return []
+        with self._listening:
+            return self._publisher.receipts(self._line, self._waiting)
+
+
 class ConfirmingLine:
     """
     A channel in confirm mode, opened anew when the broker closes it.
@@ -140,19 +177,19 @@ class ConfirmingLine:
         connection.on_lost = self._on_lost
         connection.on_blocked = self._on_blocked
         self._channel: Any = None
-        self._waiting: deque[Parcel] = deque()
-        self._sent: dict[int, Parcel] = {}
+        self._waiting: deque[PendingMessage] = deque()
+        self._sent: dict[int, PendingMessage] = {}
         self._next_tag = 1
-        #: How many parcels are sent one at a time, because one of them closed the channel.
+        #: How many messages are sent one at a time, because one of them closed the channel.
         self._suspects = 0
         connection.call(self._open)
 
-    def send(self, parcels: Sequence[Parcel]) -> None:
-        def take() -> None:
-            self._waiting.extend(parcels)
+    def send(self, messages: Sequence[PendingMessage]) -> None:
+        def enqueue() -> None:
+            self._waiting.extend(messages)
             self._pump()
 
-        self.connection.call(take)
+        self.connection.call(enqueue)
 
     def _open(self) -> None:
         self._channel, self._next_tag = None, 1
@@ -168,10 +205,10 @@ class ConfirmingLine:
         self._pump()
 
     def _pump(self) -> None:
-        window = 1 if self._suspects else conf.confirm_window
+        window = 1 if self._suspects else _CONFIRM_WINDOW
         if not (self._waiting and self._can_send()):
             return
-        with self.connection.gathering():
+        with self.connection.buffered():
             # Asked once: nothing that could close the channel runs before the loop ends.
             while self._waiting and len(self._sent) < window:
                 self._send_one(self._waiting.popleft())
@@ -179,15 +216,15 @@ class ConfirmingLine:
     def _can_send(self) -> bool:
         return bool(self._channel and self._channel.is_open and not self.connection.blocked)
 
-    def _send_one(self, parcel: Parcel) -> None:
-        if not parcel.is_awaited:
+    def _send_one(self, message: PendingMessage) -> None:
+        if not message.is_awaited:
             return
         frame_max = self.connection.frame_max
-        if problem := parcel.problem_with(frame_max):
-            parcel.settle(Rejected(reason=problem))
+        if problem := message.problem_with(frame_max):
+            message.settle(Rejected(reason=problem))
             return
-        self.connection.write(parcel.frames(self._channel.channel_number, frame_max))
-        self._sent[self._next_tag] = parcel
+        self.connection.write(message.frames(self._channel.channel_number, frame_max))
+        self._sent[self._next_tag] = message
         self._next_tag += 1
 
     def _on_confirmed(self, frame: Any) -> None:
@@ -198,23 +235,23 @@ class ConfirmingLine:
         # In the order of their tags, so that what is not meant need not be looked at.
         tags = takewhile(last.__ge__, list(self._sent)) if method.multiple else (last,)
         for tag in tags:
-            if parcel := self._sent.pop(tag, None):
-                self._settle(parcel, is_ack)
+            if message := self._sent.pop(tag, None):
+                self._settle(message, is_ack)
         self._pump()
 
-    def _settle(self, parcel: Parcel, is_ack: bool) -> None:
+    def _settle(self, message: PendingMessage, is_ack: bool) -> None:
         self._suspects = max(self._suspects - 1, 0)
         if not is_ack:
-            parcel.settle(_NACKED)
+            message.settle(_NACKED)
         else:
-            parcel.settle(Unroutable() if parcel.is_returned else _CONFIRMED)
+            message.settle(Unroutable() if message.is_returned else _CONFIRMED)
 
     def _on_returned(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
         # The return comes before its confirm.
         identity = identity_of(method.exchange, method.routing_key, properties)
-        for parcel in self._sent.values():
-            if not parcel.is_returned and parcel.identity == identity:
-                parcel.is_returned = True
+        for message in self._sent.values():
+            if not message.is_returned and message.identity == identity:
+                message.is_returned = True
                 return
 
     def _on_channel_closed(self, channel: Any, reason: Any) -> None:
@@ -223,7 +260,7 @@ class ConfirmingLine:
         if not isinstance(reason, amqp.ChannelClosedByBroker):
             return
         sent = list(self._sent.values())
-        unsettled = [parcel for parcel in sent if parcel.is_awaited]
+        unsettled = [message for message in sent if message.is_awaited]
         self._sent.clear()
         # Alone on the channel, also among those that nobody waits for any more.
         if len(sent) == len(unsettled) == 1:
@@ -234,16 +271,16 @@ class ConfirmingLine:
             self._waiting.extendleft(reversed(unsettled))
         self._open()
 
-    def _blame(self, parcel: Parcel, reason: amqp.ChannelClosedByBroker) -> None:
+    def _blame(self, message: PendingMessage, reason: amqp.ChannelClosedByBroker) -> None:
         self._suspects = 0
         text = f"{reason.reply_code} {reason.reply_text}"
         if reason.reply_code != _NOT_FOUND:
-            parcel.settle(Rejected(reason=text))
+            message.settle(Rejected(reason=text))
             return
         # A missing exchange may be declared yet. Until then, each of its messages would close
         # the channel and have the innocent sent twice: hold all of them at once.
-        for each in (parcel, *self._waiting):
-            if each.exchange == parcel.exchange:
+        for each in (message, *self._waiting):
+            if each.exchange == message.exchange:
                 each.settle(Refused(reason=text))
 
     def _on_lost(self, error: Exception) -> None:
@@ -257,6 +294,6 @@ class ConfirmingLine:
         self._suspects = 0
 
     def _fail_all(self, error: Exception) -> None:
-        for parcel in [*self._sent.values(), *self._waiting]:
-            parcel.batch.fail(error)
+        for message in [*self._sent.values(), *self._waiting]:
+            message.batch.fail(error)
         self._waiting.clear()

@@ -6,14 +6,14 @@ import queue as queues
 from collections.abc import Callable
 from typing import Any
 
+from django_eventbus.events.message import Message
 from django_eventbus.exceptions import BrokerRefused
-from django_eventbus.messages import Message
 from django_eventbus.transports.contract import Confirmed, Receipt, Refused, ToExchange, Unroutable
 from django_eventbus.transports.rabbitmq.connection import BrokerConnection
-from django_eventbus.transports.rabbitmq.encoding import message_of
+from django_eventbus.transports.rabbitmq.decoding import message_of
+from django_eventbus.transports.rabbitmq.encoding import properties_of
 from django_eventbus.transports.rabbitmq.parameters import BrokerAddress
-from django_eventbus.transports.rabbitmq.properties import properties_of
-from django_eventbus.transports.rabbitmq.topology import DIRECT_REPLY
+from django_eventbus.transports.rabbitmq.topology.resources import DIRECT_REPLY
 
 Answer = Callable[[Any], None]
 Fail = Callable[[Exception], None]
@@ -57,7 +57,7 @@ class RabbitmqReplyBox:
     def _publish(self, address: ToExchange, message: Message, answer: Answer, fail: Fail) -> None:
         def on_confirmed(frame: Any) -> None:
             if type(frame.method).__name__ != "Ack":
-                answer(Refused(reason="a queue is full or cannot take it now"))
+                answer(Refused(reason="a queue is full or cannot accept the message now"))
             else:
                 answer(Unroutable() if self._is_returned else Confirmed())
 

@@ -10,13 +10,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from django_eventbus.events.message import Message
 from django_eventbus.exceptions import BrokerUnavailable
-from django_eventbus.messages import Message
 from django_eventbus.transports.rabbitmq.connection import BrokerConnection
-from django_eventbus.transports.rabbitmq.encoding import message_of
+from django_eventbus.transports.rabbitmq.decoding import message_of
 from django_eventbus.transports.rabbitmq.parameters import BrokerAddress, process_name
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("django_eventbus.transports.rabbitmq")
 
 
 class RabbitmqDelivery:

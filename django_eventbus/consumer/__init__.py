@@ -1,0 +1,1 @@
+"""Handle a delivery once through the inbox; then acknowledge, retry or park it."""

@@ -1,0 +1,104 @@
+"""Read from x-death why the broker dead-lettered a message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from django_eventbus.events.message import FINAL_ERROR, FINAL_KIND, ORIGINAL_QUEUE, Message
+from django_eventbus.translations import gettext_noop as _
+from django_eventbus.translations import known
+
+#: What RabbitMQ says in x-death, and what it means.
+REASONS = {
+    "delivery_limit": known(
+        _("it was delivered more often than the queue's delivery limit allows")
+    ),
+    "expired": known(_("it expired in the queue, by a policy's or its publisher's time to live")),
+    "maxlen": known(_("the queue was full, and the broker dropped it")),
+    "rejected": known(_("a consumer rejected it without returning it to the queue")),
+}
+_FOREIGN = known(_("something other than this service's consumer put it into the DLQ"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerDeath:
+    """How a message ended, as its headers tell."""
+
+    #: A key of REASONS, "foreign", or the kind that a consumer parked it as.
+    kind: str
+    error: str
+    error_type: str = ""
+    at: datetime | None = None
+    #: Whether a consumer parked it; else the broker or a stranger did.
+    is_parked: bool = False
+
+
+def broker_death(message: Message, queue: str) -> BrokerDeath:
+    """Return how *message* ended, which lies in the DLQ of *queue*."""
+    death = _death_entry(message, queue)
+    at = _time(death.get("time")) or message.sent_at
+    final = message.headers.get(FINAL_ERROR)
+    if isinstance(final, str) or message.text(FINAL_KIND):
+        name, colon, words = str(final or "").partition(": ")
+        is_named = bool(colon) and name.isidentifier()
+        return BrokerDeath(
+            kind=message.text(FINAL_KIND) or "failed",
+            error_type=name if is_named else "",
+            error=words if is_named else str(final or ""),
+            at=at,
+            is_parked=True,
+        )
+    reason = _reason(message, death)
+    if reason in REASONS:
+        return BrokerDeath(kind=reason, error=REASONS[reason], at=at)
+    return BrokerDeath(kind="foreign", error=_FOREIGN, at=at)
+
+
+def owning_queue(message: Message, queues: Sequence[str]) -> str:
+    """Return which of *queues*, which share a DLQ, the message belongs to; the first if unknown."""
+    candidates = [
+        message.text(ORIGINAL_QUEUE),
+        *(str(each.get("queue")) for each in _death_entries(message)),
+    ]
+    return next((each for each in candidates if each in queues), queues[0])
+
+
+def with_original_route(message: Message, queue: str) -> Message:
+    """Return *message* with the exchange and the routing key that it had before it died."""
+    death = _death_entry(message, queue)
+    exchange, keys = death.get("exchange"), death.get("routing-keys")
+    if not isinstance(exchange, str) or not isinstance(keys, list) or not keys:
+        return message
+    key = keys[0] if isinstance(keys[0], str) else message.routing_key
+    return replace(message, exchange=exchange, routing_key=key)
+
+
+def _death_entry(message: Message, queue: str) -> Mapping[str, Any]:
+    """Return the entry of x-death for *queue*: a retried message has one for its tier too."""
+    deaths = _death_entries(message)
+    here = (each for each in deaths if each.get("queue") == queue)
+    return next(here, deaths[0] if deaths else {})
+
+
+def _death_entries(message: Message) -> list[Mapping[str, Any]]:
+    listed = message.headers.get("x-death")
+    if not isinstance(listed, list):
+        return []
+    return [each for each in listed if isinstance(each, Mapping)]
+
+
+def _reason(message: Message, death: Mapping[str, Any]) -> str:
+    # Not x-first-death-reason, unless there is nothing else: it may speak of a tier.
+    found = death.get("reason") or message.text("x-last-death-reason")
+    return str(found or message.text("x-first-death-reason"))
+
+
+def _time(value: object) -> datetime | None:
+    if not isinstance(value, datetime):
+        return None
+    return value if value.tzinfo else value.replace(tzinfo=UTC)

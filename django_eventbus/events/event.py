@@ -1,0 +1,201 @@
+"""Events and commands: the classes that projects define, publish and receive."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, ClassVar, Self, dataclass_transform
+
+import msgspec
+
+from django_eventbus.exceptions import InvalidPayload, UnknownVersion
+from django_eventbus.translations import gettext_noop as _
+from django_eventbus.translations import known
+
+_TOO_OLD = known(
+    _("%(event)s is version %(version)s and cannot read version %(older)s: override upgrade_from()")
+)
+_TOO_NEW = known(
+    _("%(type)s version %(newer)s is newer than %(event)s version %(version)s: deploy the consumer")
+)
+
+#: The event whose handler is running in this thread: the cause of what it publishes.
+cause: ContextVar[Meta | None] = ContextVar("django_eventbus.cause", default=None)
+#: Fields of these names would hide what the bus and the handlers use.
+_RESERVED = frozenset(
+    ("meta", "event_type", "event_version", "upgrade_from", "received", "validated")
+)
+_LAST_VERSION = 2**30
+_SHORT = 255
+#: What msgspec lets a Struct choose, as far as an event may.
+_OPTIONS = frozenset(
+    (
+        "rename", "omit_defaults", "forbid_unknown_fields", "frozen", "eq", "order", "kw_only",
+        "repr_omit_defaults", "gc", "weakref", "cache_hash", "tag", "tag_field", "dict",
+    )
+)  # fmt: skip
+_TYPE = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meta:
+    """What is known of a received event beside its payload."""
+
+    id: str
+    type: str
+    version: int = 1
+    source: str = ""
+    queue: str = ""
+    subscription: str = ""
+    attempt: int = 1
+    tries: int = 1
+    round: int = 0
+    key: str = ""
+    correlation_id: str = ""
+    causation_id: str = ""
+    routing_key: str = ""
+    published_at: datetime | None = None
+    is_debug: bool = False
+    headers: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether a failure of this attempt parks the message."""
+        return self.attempt >= self.tries
+
+
+@contextmanager
+def caused_by(meta: Meta | None) -> Iterator[None]:
+    """Name the cause of what is published within."""
+    token = cause.set(meta)
+    try:
+        yield
+    finally:
+        cause.reset(token)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceivedEvent:
+    """An event received by a pattern rather than by a class: its payload as plain JSON."""
+
+    type: str
+    payload: Any
+    meta: Meta
+
+
+def is_type(text: object) -> bool:
+    """Whether *text* is a dotted name that a broker can route by."""
+    return isinstance(text, str) and bool(_TYPE.fullmatch(text)) and len(text) <= _SHORT
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class EventType(msgspec.StructMeta):
+    """Take type= and version= from the class statement."""
+
+    event_type: str
+    event_version: int
+
+    def __new__(
+        mcls,
+        name: str,
+        bases: tuple[type, ...],
+        namespace: dict[str, Any],
+        *,
+        type: str = "",
+        version: int = 1,
+        **options: Any,
+    ) -> EventType:
+        # dict: the meta of a received event has its place there.
+        if unknown := options.keys() - _OPTIONS:
+            raise TypeError(f"{name} has {min(unknown)}=; an Event takes type= and version=")
+        if type and not is_type(type):
+            raise TypeError(
+                f"{name} has type={type!r}, which is not a dotted name such as 'order.placed'"
+            )
+        options = {"kw_only": True, "frozen": True, **options, "dict": True}
+        cls = super().__new__(mcls, name, bases, namespace, **options)
+        if taken := _RESERVED.intersection(cls.__struct_fields__):
+            raise TypeError(f"{name} cannot have a field {min(taken)!r}: every Event has one")
+        if not isinstance(version, int) or not 1 <= version <= _LAST_VERSION:
+            raise TypeError(
+                f"{name} has version={version!r}, which is not a whole number of at least 1"
+            )
+        cls.event_type = type
+        cls.event_version = version
+        return cls
+
+    # StructMeta would refuse the keywords that __new__ took.
+    def __init__(cls, *args: Any, **options: Any) -> None:  # noqa: N805
+        pass
+
+
+class Event(msgspec.Struct, metaclass=EventType):
+    """
+    A typed event: subclass it with annotated fields and a type.
+
+    Unknown fields of a newer writer are ignored when reading.
+    """
+
+    event_type: ClassVar[str]
+    event_version: ClassVar[int]
+
+    @property
+    def meta(self) -> Meta:
+        """Return what is known of the event on receipt; only received events have it."""
+        try:
+            meta: Meta = self.__dict__["meta"]
+        except KeyError:
+            raise AttributeError(
+                f"This {type(self).__name__} was not received, so it has no meta."
+            ) from None
+        return meta
+
+    @classmethod
+    def upgrade_from(cls, version: int, payload: Any) -> Any:
+        """Lift the *payload* of an older *version* to this class's fields. Override it."""
+        raise InvalidPayload(
+            _TOO_OLD % {"event": cls.__name__, "version": cls.event_version, "older": version}
+        )
+
+    @classmethod
+    def received(cls, payload: Any, meta: Meta) -> Self:
+        """Build the event from a received *payload*, upgraded and validated."""
+        if meta.version > cls.event_version:
+            values = {"type": meta.type, "newer": meta.version}
+            raise UnknownVersion(
+                _TOO_NEW % {**values, "event": cls.__name__, "version": cls.event_version}
+            )
+        if meta.version < cls.event_version:
+            payload = cls.upgrade_from(meta.version, payload)
+        event = cls.validated(payload)
+        event.__dict__["meta"] = meta
+        return event
+
+    @classmethod
+    def validated(cls, payload: Any) -> Self:
+        """Build the event from plain JSON values, or raise InvalidPayload naming the field."""
+        try:
+            # str_keys: JSON has no other keys, whatever the field's type says.
+            return msgspec.convert(payload, cls, str_keys=True)
+        except msgspec.ValidationError as error:
+            raise InvalidPayload(f"{cls.__name__}: {error}") from None
+
+
+class Command(Event):
+    """
+    A typed command: subclass it as an Event, send it with send_command().
+
+    It says what is to be done, and one queue does it.
+    """
+
+
+def event_classes(parent: type[Event]) -> Iterator[type[Event]]:
+    """Yield every class below *parent*."""
+    for each in parent.__subclasses__():
+        yield each
+        yield from event_classes(each)

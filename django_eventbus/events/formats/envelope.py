@@ -1,0 +1,163 @@
+"""The envelope: an object of meta, payload, status and system is the body, as nano-service has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from django_eventbus.conf import conf
+from django_eventbus.events.formats import native
+from django_eventbus.events.formats.native import (
+    MISSING,
+    OTHER_KIND,
+    Reading,
+    kind_of,
+    size_problem,
+)
+from django_eventbus.events.message import (
+    DEBUG,
+    FORMAT,
+    TRACEPARENT,
+    TRACESTATE,
+    VERSION,
+    Message,
+    is_reserved,
+)
+from django_eventbus.exceptions import InvalidEvent
+from django_eventbus.translations import gettext_noop as _
+from django_eventbus.translations import known
+
+_NO_ENVELOPE = known(_("the body is %(kind)s, not an object of meta, payload, status and system"))
+_NO_SOURCE = known(_("the message has no app_id"))
+
+_NAME = "envelope"
+_BESIDE = ("meta", "status", "system")
+_PARTS = {*_BESIDE, "payload"}
+#: Without so many of them, and with anything else, an object is somebody's payload.
+_ENOUGH = 3
+
+
+def written(message: Message) -> Message:
+    """Return *message* with an envelope around its payload; users' headers are its meta too."""
+    if message.body[:1] not in (b"{", b"["):
+        raise InvalidEvent("payload is neither an object nor an array, as FORMAT envelope needs it")
+    body = msgspec.json.encode(
+        {
+            "meta": {name: each for name, each in message.headers.items() if _is_users(name)},
+            "payload": msgspec.Raw(message.body),
+            "status": {},
+            "system": {"is_debug": message.is_debug},
+        }
+    )
+    dressed = replace(message, body=body, headers={**message.headers, FORMAT: _NAME})
+    if problem := size_problem(dressed, conf.max_body_bytes):
+        raise InvalidEvent(f"{problem}. Publish a reference to the data instead.")
+    return dressed
+
+
+def _is_users(name: str) -> bool:
+    # Which trace it is in is no part of what is said: the body would differ by who watches.
+    return not is_reserved(name) and name not in (TRACEPARENT, TRACESTATE)
+
+
+def is_meant(reading: Reading) -> bool:
+    """Whether what was read as JSON is an envelope, though perhaps not a good one."""
+    headers = reading.message.headers
+    if headers.get(FORMAT) == _NAME:
+        return True
+    # A message of ours that does not say so is none, whatever its payload looks like.
+    if VERSION in headers:
+        return False
+    return conf.format == _NAME or _looks_like_one(reading.payload)
+
+
+def _looks_like_one(value: object) -> bool:
+    if not isinstance(value, dict) or not value.keys() & _PARTS:
+        return False
+    is_pure = not value.keys() - _PARTS and len(value) >= _ENOUGH
+    return is_pure or value.keys() >= _PARTS
+
+
+def read(reading: Reading) -> Reading:
+    """Open the envelope that was read as JSON, with everything that is wrong with it."""
+    message, parts = reading.message, reading.payload
+    problems = list(reading.problems)
+    if not message.source:
+        problems.append(_NO_SOURCE)
+    if parts is not msgspec.UNSET:
+        problems += _problems_with(parts)
+    if problems:
+        return Reading(message=message, problems=tuple(problems))
+    return Reading(message=_told(message, parts), payload=_payload(message, parts))
+
+
+def _problems_with(parts: object) -> Iterator[str]:
+    if not isinstance(parts, dict):
+        yield _NO_ENVELOPE % {"kind": kind_of(parts)}
+        return
+    for name in ("meta", "payload", "status", "system"):
+        if name not in parts:
+            yield MISSING % {"name": name}
+        elif not _fits(name, parts[name]):
+            wanted = _("an object or an array") if name == "payload" else "an object"
+            yield OTHER_KIND % {"name": name, "kind": kind_of(parts[name]), "wanted": wanted}
+    flag = _object(parts.get("system")).get("is_debug")
+    if flag is not None and not isinstance(flag, bool):
+        values = {"name": "system.is_debug", "kind": kind_of(flag), "wanted": "a boolean"}
+        yield OTHER_KIND % values
+
+
+def _fits(name: str, value: object) -> bool:
+    # PHP writes an empty object as an empty array.
+    is_empty = value == [] and isinstance(value, list)
+    return isinstance(value, dict) or is_empty or (name == "payload" and isinstance(value, list))
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _told(message: Message, parts: Mapping[str, Any]) -> Message:
+    extra = {name: _object(parts[name]) for name in _BESIDE}
+    is_debug = message.is_debug or extra["system"].get("is_debug") is True
+    headers = {**message.headers, DEBUG: True} if is_debug else message.headers
+    return replace(message, headers=headers, extra=extra)
+
+
+def _payload(message: Message, parts: Mapping[str, Any]) -> Any:
+    payload = parts["payload"]
+    is_ours = message.headers.get(FORMAT) == _NAME
+    return {} if payload == [] and not is_ours else payload
+
+
+def with_payload(message: Message, body: bytes) -> Message | None:
+    """Return *message*, if it is an envelope, with another payload."""
+    parts = _raw_parts(message)
+    if parts is None or not is_meant(native.read(message)):
+        return None
+    return replace(message, body=msgspec.json.encode({**parts, "payload": msgspec.Raw(body)}))
+
+
+def _raw_parts(message: Message) -> dict[str, msgspec.Raw] | None:
+    # Raw: what is not changed goes on byte by byte.
+    try:
+        return msgspec.json.decode(message.body, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def blamed(message: Message, error: str) -> Message:
+    """Return *message*, if it is an envelope, with *error* as its system.consumer_error."""
+    parts = _raw_parts(message)
+    if parts is None or not is_meant(native.read(message)):
+        return message
+    try:
+        system = msgspec.json.decode(parts["system"], type=dict[str, msgspec.Raw] | list[None])
+    except (msgspec.MsgspecError, KeyError):
+        return message
+    told = {**_object(system), "consumer_error": error}
+    changed = replace(message, body=msgspec.json.encode({**parts, "system": told}))
+    return message if size_problem(changed, conf.max_body_bytes) else changed

@@ -1,0 +1,105 @@
+"""The native wire format, and what all formats read alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from django_eventbus.events.message import FORMAT, VERSION, Message, id_problem
+from django_eventbus.events.text import is_storable, storable
+from django_eventbus.exceptions import Undecodable
+from django_eventbus.translations import gettext_noop as _
+from django_eventbus.translations import known
+
+MISSING = known(_("%(name)s is missing"))
+OTHER_KIND = known(_("%(name)s is %(kind)s, not %(wanted)s"))
+#: What JSON calls its values.
+_NAMES = {
+    dict: _("an object"),
+    list: _("an array"),
+    str: _("text"),
+    bool: _("a boolean"),
+    int: _("a number"),
+    float: _("a number"),
+    type(None): "null",
+}
+_OTHER_TYPE = known(_("the content type is %(type)s, not application/json"))
+_NOT_JSON = known(_("the body is not JSON: %(error)s"))
+_TOO_DEEP = known(_("the body is nested too deeply"))
+_TOO_LARGE = known(_("the body has %(size)s bytes; MAX_BODY_BYTES is %(limit)s"))
+_NO_TYPE = known(_("the message has no usable type"))
+_SHORT = 255
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as its format means it, its payload, and what is wrong with it."""
+
+    message: Message
+    #: UNSET if it could not be decoded.
+    payload: Any = msgspec.UNSET
+    problems: tuple[str, ...] = ()
+
+
+def kind_of(value: object) -> str:
+    """Return what *value* is in JSON, or else in a broker's table, for people."""
+    return _NAMES.get(type(value), f"a {type(value).__name__}")
+
+
+def read(message: Message) -> Reading:
+    problems = [*properties_problems(message)]
+    payload: Any = msgspec.UNSET
+    try:
+        payload = json_of(message.body, message.content_type)
+    except Undecodable as error:
+        problems.append(str(error))
+    return Reading(message=message, payload=payload, problems=tuple(problems))
+
+
+def with_payload(message: Message, body: bytes) -> Message:
+    """Return *message* with *body*, and without what speaks of another format."""
+    headers = {
+        name: value
+        for name, value in message.headers.items()
+        if name != FORMAT and not name.startswith("cloudEvents")
+    }
+    # A version says that it is native, whatever the payload looks like.
+    headers[VERSION] = message.version
+    return replace(message, body=body, content_type="application/json", headers=headers)
+
+
+def json_of(body: bytes, content_type: str) -> Any:
+    """Decode *body*, or raise Undecodable."""
+    if not is_json(content_type):
+        raise Undecodable(_OTHER_TYPE % {"type": storable(content_type, 100)})
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Undecodable(_NOT_JSON % {"error": error}) from None
+    except RecursionError:
+        raise Undecodable(_TOO_DEEP) from None
+
+
+def is_json(content_type: str) -> bool:
+    return media_type(content_type) in ("", "application/json")
+
+
+def media_type(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
+def properties_problems(message: Message) -> Iterator[str]:
+    """Yield what is wrong with the id and the type."""
+    if problem := id_problem(message.id):
+        yield problem
+    size = len(message.type.encode(errors="replace"))
+    if not 0 < size <= _SHORT or not is_storable(message.type):
+        yield _NO_TYPE
+
+
+def size_problem(message: Message, limit: int) -> str:
+    if len(message.body) <= limit:
+        return ""
+    return _TOO_LARGE % {"size": len(message.body), "limit": limit}

@@ -1,0 +1,273 @@
+"""A message, its headers, and its id."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
+
+from django_eventbus.events.text import is_storable, storable, storable_json
+from django_eventbus.translations import gettext_noop, known
+from django_eventbus.translations import gettext_noop as _
+
+RETRY_COUNT = "x-retry-count"
+ORIGINAL_EXCHANGE = "x-original-exchange"
+ORIGINAL_ROUTING_KEY = "x-original-routing-key"
+ORIGINAL_QUEUE = "x-original-queue"
+FINAL_ERROR = "x-final-error"
+FINAL_KIND = "x-final-kind"
+FINAL_STATUS_CODE = "x-final-status-code"
+FINAL_RETRY_COUNT = "x-final-retry-count"
+REDRIVEN_AT = "x-redriven-at"
+REDRIVEN_BY = "x-redriven-by"
+REDRIVEN_COUNT = "x-redriven-count"
+REDRIVEN_DEAD_LETTER = "x-redriven-dead-letter"
+REDRIVEN_TRIES = "x-redriven-tries"
+REDRIVEN_TRACEPARENT = "x-redriven-traceparent"
+EDITED_FROM = "x-edited-from"
+SUBSCRIPTION = "eventbus-subscription"
+VERSION = "eventbus-version"
+KEY = "eventbus-key"
+CAUSATION = "eventbus-causation"
+DEBUG = "eventbus-debug"
+FORMAT = "eventbus-format"
+NOT_BEFORE = "eventbus-not-before"
+ROW = "eventbus-row"
+TRACEPARENT = "traceparent"
+TRACESTATE = "tracestate"
+
+#: Holds, in Base64, the properties that could not be read.
+UNREADABLE = "unreadable-properties"
+_MADE = "sha256:"
+_OWN_NUMBERS: tuple[str, ...] = (RETRY_COUNT, REDRIVEN_COUNT, REDRIVEN_DEAD_LETTER, REDRIVEN_TRIES)
+_OWN_NUMBERS += (VERSION, NOT_BEFORE)
+_OWN_TEXTS: tuple[str, ...] = (ORIGINAL_EXCHANGE, ORIGINAL_ROUTING_KEY, ORIGINAL_QUEUE, KEY)
+_OWN_TEXTS += (SUBSCRIPTION, CAUSATION, FORMAT, REDRIVEN_AT, REDRIVEN_BY, EDITED_FROM)
+_OWN_TEXTS += (TRACEPARENT, REDRIVEN_TRACEPARENT)
+
+#: Set by the broker or meant for it. Sent on, they would make it drop, expire or copy the message.
+_BROKERS_OWN = ("x-death", "x-first-death", "x-last-death", "x-delivery-count", "x-acquired-count")
+_SHORT = 255
+_NO_ID = known(gettext_noop("the message has no message_id"))
+_LONG_ID = known(gettext_noop("the message_id is longer than 255 bytes"))
+_BAD_ID = known(gettext_noop("the message_id holds a NUL or a lone surrogate"))
+
+#: What a counter may say: it goes into an integer column, and grows.
+_MOST = 2**30
+
+_last_lock = threading.Lock()
+_last_millisecond = 0
+_last_sequence = 0
+_NO_NAME = known(_("header %(name)s is not a name of at most 255 bytes"))
+_RESERVED = known(_("header %(name)s is reserved: x-*, eventbus-*, CC and BCC are the bus's own"))
+_NO_VALUE = known(_("header %(name)s is a %(type)s; write text, a whole number or a bool"))
+_TOO_BIG = known(_("header %(name)s does not fit 64 bits"))
+_NOT_STORABLE = known(_("header %(name)s holds a NUL or a lone surrogate"))
+
+
+# A Struct: thousands are made each second, and a frozen dataclass takes four times as long.
+class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Body bytes, properties and headers, as a broker holds them. May be malformed."""
+
+    id: str
+    type: str
+    body: bytes
+    content_type: str = "application/json"
+    source: str = ""
+    sent_at: datetime | None = None
+    correlation_id: str = ""
+    #: Where an answer goes, if one is wanted: an address that the transport gave out.
+    reply_to: str = ""
+    headers: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    exchange: str = ""
+    routing_key: str = ""
+    #: What the transport could not read of it.
+    fault: str = ""
+    #: What its format says beside the payload. Read from the body or the headers, never sent.
+    extra: Mapping[str, Any] | None = None
+
+    @property
+    def attempt(self) -> int:
+        return min(self.number(RETRY_COUNT), _MOST) + 1
+
+    @property
+    def round(self) -> int:
+        return min(self.number(REDRIVEN_COUNT), _MOST)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is neither a retry nor a re-drive."""
+        return self.attempt == 1 and not self.round
+
+    @property
+    def version(self) -> int:
+        return min(self.number(VERSION), _MOST) or 1
+
+    @property
+    def subscription(self) -> str:
+        """The only subscription meant, if the message is addressed to one."""
+        return self.text(SUBSCRIPTION)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """What patterns are matched with: its type, and the key it was first published with."""
+        return tuple({self.type, self.first_routing_key})
+
+    @property
+    def first_routing_key(self) -> str:
+        """The key that it was first published with, whatever brought it here."""
+        return self.text(ORIGINAL_ROUTING_KEY) or self.routing_key
+
+    @property
+    def first_exchange(self) -> str:
+        """The exchange that it was first published to; "" if it was put into a queue."""
+        return self.text(ORIGINAL_EXCHANGE) or self.exchange
+
+    @property
+    def is_debug(self) -> bool:
+        return self.headers.get(DEBUG) is True
+
+    @property
+    def not_before(self) -> datetime | None:
+        return moment(self.number(NOT_BEFORE) / 1000) if self.number(NOT_BEFORE) else None
+
+    @property
+    def last_sent_at(self) -> datetime | None:
+        """When it last had a reason to arrive for the first time: sent, due, or re-driven."""
+        times = (self.sent_at, self.not_before, self.redriven_at)
+        return max(filter(None, times), default=None)
+
+    @property
+    def redriven_at(self) -> datetime | None:
+        return parsed_time(self.text(REDRIVEN_AT))
+
+    def number(self, name: str) -> int:
+        """Return the header *name* as a whole number from 0 on; 0 if it is anything else."""
+        value = self.headers.get(name, 0)
+        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
+            return int(value)
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        return value if is_number and 0 < value < 2**63 else 0
+
+    def text(self, name: str) -> str:
+        """Return the header *name* as text that fits a column; "" if it is anything else."""
+        value = self.headers.get(name, "")
+        return storable(value, _SHORT) if isinstance(value, str) else ""
+
+    def copy_for(self, queue: str, **changes: object) -> Message:
+        """Return a copy addressed to *queue*, its headers changed and the broker's own left out."""
+        kept = self._own_headers()
+        kept.setdefault(ORIGINAL_EXCHANGE, self.exchange)
+        kept.setdefault(ORIGINAL_ROUTING_KEY, self.routing_key)
+        headers = {**kept, ORIGINAL_QUEUE: queue, **changes}
+        return replace(self, headers=headers, reply_to="")
+
+    def identified(self) -> Message:
+        """Return the message with an id that can be stored: its own, or one made of its bytes."""
+        if self.id and not id_problem(self.id):
+            return self
+        # Without the broker's own headers: it counts deliveries in one of them. With when and
+        # where it was sent: strangers send equal bytes for things that are not the same.
+        headers = storable_json(self._own_headers())
+        headers.pop(UNREADABLE, None)
+        place = self.text(ORIGINAL_ROUTING_KEY) or storable(self.routing_key, _SHORT)
+        parts = (ascii(self.id), sorted(headers.items()), self.sent_at, place)
+        digest = hashlib.sha256(self.body + repr(parts).encode())
+        return replace(self, id=f"{_MADE}{digest.hexdigest()}")
+
+    def stripped(self) -> Message:
+        """Return the message with the bus's own headers only, which can always be sent."""
+        texts = {name: self.text(name) for name in _OWN_TEXTS}
+        numbers = {name: self.number(name) for name in _OWN_NUMBERS}
+        own = {**texts, **numbers, DEBUG: self.is_debug}
+        kept = {name: value for name, value in own.items() if value}
+        return replace(self, headers=kept)
+
+    def _own_headers(self) -> dict[str, Any]:
+        return {name: value for name, value in self.headers.items() if not is_of_its_past(name)}
+
+
+def is_made(message_id: str) -> bool:
+    """Whether it is an id made of a message's bytes, because it had none of its own."""
+    return message_id.startswith(_MADE)
+
+
+def id_problem(message_id: str) -> str:
+    if not message_id:
+        return _NO_ID
+    if len(message_id.encode(errors="replace")) > _SHORT:
+        return _LONG_ID
+    return "" if is_storable(message_id) else _BAD_ID
+
+
+def is_brokers_own(name: str) -> bool:
+    return name.lower().startswith(_BROKERS_OWN) or name.lower() in ("cc", "bcc")
+
+
+def is_of_its_past(name: str) -> bool:
+    """Whether a header tells how a message ended, which a copy that lives on must not say."""
+    return is_brokers_own(name) or name.lower().startswith("x-final-")
+
+
+def moment(timestamp: float) -> datetime | None:
+    """Return the time of *timestamp* seconds since 1970, or None if there is no such time."""
+    try:
+        return datetime.fromtimestamp(timestamp, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def parsed_time(text: str) -> datetime | None:
+    try:
+        time_read = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return time_read if time_read.tzinfo else time_read.replace(tzinfo=UTC)
+
+
+def uuid7() -> UUID:
+    """Return a UUIDv7 (RFC 9562): ordered by time, and within a millisecond by a counter."""
+    millisecond, sequence = _next_tick(time.time_ns() // 1_000_000)
+    random = int.from_bytes(os.urandom(8)) & (2**62 - 1)
+    value = (millisecond & (2**48 - 1)) << 80 | 7 << 76 | sequence << 64 | 2 << 62 | random
+    return UUID(int=value)
+
+
+def _next_tick(now: int) -> tuple[int, int]:
+    global _last_millisecond, _last_sequence
+    with _last_lock:
+        if now > _last_millisecond:
+            _last_millisecond, _last_sequence = now, int.from_bytes(os.urandom(1))
+        elif _last_sequence < 0xFFF:
+            _last_sequence += 1
+        else:
+            _last_millisecond, _last_sequence = _last_millisecond + 1, 0
+        return _last_millisecond, _last_sequence
+
+
+def headers_problem(headers: Mapping[Any, Any]) -> str:
+    """Say what is wrong with a user's headers, or return ""."""
+    for name, value in headers.items():
+        if not isinstance(name, str) or not 0 < len(name.encode(errors="replace")) <= _SHORT:
+            return _NO_NAME % {"name": repr(name)}
+        if is_reserved(name):
+            return _RESERVED % {"name": repr(name)}
+        if not isinstance(value, str | int):
+            return _NO_VALUE % {"name": repr(name), "type": type(value).__name__}
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            return _TOO_BIG % {"name": repr(name)}
+        if not is_storable(name) or not is_storable(str(value)):
+            return _NOT_STORABLE % {"name": repr(name)}
+    return ""
+
+
+def is_reserved(name: str) -> bool:
+    return name.lower().startswith(("x-", "eventbus-")) or name.lower() in ("cc", "bcc")

@@ -1,0 +1,61 @@
+"""The package's own events, `system.#`: ping and pong."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+
+import msgspec
+
+from django_eventbus.events.message import Message, uuid7
+
+#: What every queue is bound by, beside the patterns of its subscriptions.
+PATTERN = "system.#"
+PING = "system.ping"
+PONG = "system.pong"
+#: The second is what nano-service sends.
+PINGS = (PING, "system.ping.1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Who answered a ping."""
+
+    queue: str
+    service: str = ""
+    host: str = ""
+
+
+def is_system(topic: str) -> bool:
+    """Whether an event of this type, or a pattern of types, is the bus's own."""
+    return topic == "system" or topic.startswith("system.")
+
+
+def is_system_event(message: Message) -> bool:
+    return any(map(is_system, message.topics))
+
+
+def ping_of(service: str) -> Message:
+    return Message(id=str(uuid7()), type=PING, body=b"{}", source=service)
+
+
+def pong_to(ping: Message, queue: str, service: str) -> Message | None:
+    """Return the answer to *ping*; None if it is no ping, or nobody is waiting."""
+    if ping.type not in PINGS or not ping.reply_to:
+        return None
+    facts = Answer(queue=queue, service=service, host=socket.gethostname())
+    return Message(
+        id=str(uuid7()),
+        type=PONG,
+        body=msgspec.json.encode(facts),
+        source=service,
+        correlation_id=ping.correlation_id or ping.id,
+    )
+
+
+def answer_in(pong: Message) -> Answer | None:
+    """Return what *pong* says; None if a stranger's says nothing that we understand."""
+    try:
+        return msgspec.json.decode(pong.body, type=Answer)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None

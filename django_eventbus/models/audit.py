@@ -1,0 +1,92 @@
+"""Who did what to dead letters, plans and outbox events."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from django.db import models
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from django_eventbus.exceptions import AppendOnly
+
+
+class AuditQuerySet(models.QuerySet["AuditEntry"]):
+    """Entries can be added and read; nothing else."""
+
+    def update(self, **values: Any) -> NoReturn:
+        raise AppendOnly("The audit is append-only: an entry cannot be changed.")
+
+    def delete(self) -> NoReturn:
+        raise AppendOnly("The audit is append-only: an entry cannot be deleted.")
+
+
+class AuditEntry(models.Model):
+    """One thing that a person did, or that a plan of theirs came to."""
+
+    class Verb(models.TextChoices):
+        DISCARD = "discard", _("discard")
+        DISCARDED = "discarded", _("discarded")
+        RESTORE = "restore", _("restore")
+        RESTORED = "restored", _("restored")
+        IGNORE = "ignore", _("ignore")
+        REDRIVE = "redrive", _("re-drive")
+        REDROVE = "redrove", _("re-driven")
+        EDIT = "edit and re-drive", _("edit and re-drive")
+        PLAN = "plan re-drive", _("plan re-drive")
+        START_PLAN = "start plan", _("start the plan")
+        PAUSE_PLAN = "pause plan", _("pause the plan")
+        RESUME_PLAN = "resume plan", _("resume the plan")
+        CANCEL_PLAN = "cancel plan", _("cancel the plan")
+        PLAN_PAUSED = "plan paused", _("plan paused by itself")
+        PLAN_ENDED = "plan ended", _("plan ended")
+        ACKNOWLEDGE_GROUP = "acknowledge group", _("acknowledge the group")
+        IGNORE_GROUP = "ignore group", _("ignore the group")
+        RESOLVE_GROUP = "resolve group", _("resolve the group")
+        REOPEN_GROUP = "reopen group", _("mark the group as new")
+        PEEK_DLQ = "peek DLQ", _("read the DLQ")
+        REDRIVE_DLQ = "redrive DLQ", _("re-drive from the DLQ")
+        REDROVE_DLQ = "redrove DLQ", _("re-driven from the DLQ")
+        PUBLISH_AGAIN = "publish again", _("publish again")
+        CANCEL = "cancel", _("cancel the event")
+        EXPORT = "export", _("export")
+
+    #: Written by the worker that carried a plan out.
+    BY_PLANS = (Verb.DISCARDED, Verb.RESTORED, Verb.PLAN_PAUSED, Verb.PLAN_ENDED)
+
+    #: About what lies on the broker, not about dead letters.
+    OF_DLQS = (Verb.PEEK_DLQ, Verb.REDRIVE_DLQ, Verb.REDROVE_DLQ)
+
+    at = models.DateTimeField(_("at"), default=timezone.now)
+    by = models.CharField(_("by"), max_length=255, blank=True)
+    verb = models.CharField(_("verb"), max_length=30, choices=Verb.choices)
+    why = models.TextField(_("why"), blank=True)
+    #: The selection, as it stands in a URL; or the fingerprint of a group.
+    filter = models.TextField(_("filter"), blank=True)
+    count = models.PositiveIntegerField(_("count"), default=0)
+    # Not a foreign key: the entry outlives the plan.
+    plan_id = models.BigIntegerField(_("plan id"), null=True, blank=True)
+    #: What came of it: counts by outcome.
+    outcome = models.JSONField(_("outcome"), default=dict, blank=True)
+
+    objects = AuditQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("audit entry")
+        verbose_name_plural = _("audit")
+        indexes = (
+            models.Index(fields=["-at"], name="eventbus_audit_at"),
+            models.Index(fields=["plan_id"], name="eventbus_audit_plan"),
+        )
+
+    def __str__(self) -> str:
+        at = timezone.localtime(self.at) if timezone.is_aware(self.at) else self.at
+        return f"{at:%Y-%m-%d %H:%M} {self.by}: {self.get_verb_display()} {self.count}"
+
+    def save(self, *args: Any, **options: Any) -> None:
+        if not self._state.adding:
+            raise AppendOnly("The audit is append-only: an entry cannot be changed.")
+        super().save(*args, **options)
+
+    def delete(self, *args: Any, **options: Any) -> NoReturn:
+        raise AppendOnly("The audit is append-only: an entry cannot be deleted.")

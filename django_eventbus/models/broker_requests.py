@@ -1,0 +1,114 @@
+"""Requests from the admin to a worker that is connected to the broker."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import models
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from django_eventbus.events.text import storable, storable_json
+from django_eventbus.models.monitoring import SILENCE, Worker
+from django_eventbus.translations import gettext_noop, known
+
+#: A request that has run for longer is given up: its worker could not write the result.
+_TIME_LIMIT = timedelta(minutes=15)
+_ABANDONED = known(
+    gettext_noop(
+        "The worker stopped before the request was finished. Check the DLQ before you submit it again."
+    )
+)
+
+
+class BrokerRequestQuerySet(models.QuerySet["BrokerRequest"]):
+    """Claim requests, and give up those whose worker is gone."""
+
+    def claim(self, worker: Worker) -> BrokerRequest | None:
+        """Claim the oldest request that waits on one of the worker's queues, if any."""
+        waiting = self.filter(
+            state=BrokerRequest.State.SUBMITTED, service=worker.service, queue__in=worker.queues
+        )
+        request = waiting.order_by("id").first()
+        if request is None:
+            return None
+        now = timezone.now()
+        claimed = {"state": BrokerRequest.State.RUNNING, "worker_id": worker.pk, "claimed_at": now}
+        # The statement decides: of two workers that read the same row, one changes it.
+        if not waiting.filter(pk=request.pk).update(**claimed):
+            return None
+        for name, value in claimed.items():
+            setattr(request, name, value)
+        return request
+
+    def give_up(self, now: datetime) -> int:
+        """Fail the requests that a worker claimed before it died. They are not run again."""
+        running = self.filter(state=BrokerRequest.State.RUNNING, claimed_at__lt=now - SILENCE)
+        live = Worker.objects.using(self.db).live(now).values("pk")
+        gone = running.exclude(worker_id__in=live) | running.filter(
+            claimed_at__lt=now - _TIME_LIMIT
+        )
+        return gone.update(state=BrokerRequest.State.FAILED, error=_ABANDONED, ended_at=now)
+
+
+class BrokerRequest(models.Model):
+    """A request to a worker, since no web request may wait for the broker."""
+
+    class Kind(models.TextChoices):
+        PEEK = "peek", _("read the DLQ")
+        REDRIVE = "redrive", _("re-drive from the DLQ")
+
+    class State(models.TextChoices):
+        SUBMITTED = "submitted", _("submitted")
+        RUNNING = "running", _("running")
+        DONE = "done", _("done")
+        FAILED = "failed", _("failed")
+
+    kind = models.CharField(max_length=10, choices=Kind.choices)
+    state = models.CharField(max_length=10, choices=State.choices, default=State.SUBMITTED)
+    service = models.CharField(max_length=255)
+    queue = models.CharField(max_length=255)
+    limit = models.PositiveIntegerField()
+    reason = models.TextField(blank=True)
+    submitted_by = models.CharField(max_length=255)
+    submitted_at = models.DateTimeField(default=timezone.now)
+    worker_id = models.UUIDField(null=True, blank=True)
+    claimed_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+    #: Never holds a payload.
+    result = models.JSONField(default=dict, blank=True)
+    error = models.TextField(blank=True)
+
+    objects = BrokerRequestQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("broker request")
+        verbose_name_plural = _("broker requests")
+        indexes = (
+            models.Index(fields=["queue", "-id"], name="eventbus_brokerrequest_queue"),
+            models.Index(
+                fields=["state", "id"],
+                condition=models.Q(state__in=["submitted", "running"]),
+                name="eventbus_brokerrequest_open",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.queue}"
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in (self.State.SUBMITTED, self.State.RUNNING)
+
+    def done(self, result: dict[str, Any]) -> None:
+        self._end(self.State.DONE, result=storable_json(result))
+
+    def failed(self, reason: str) -> None:
+        self._end(self.State.FAILED, error=storable(reason, 2000))
+
+    def _end(self, state: str, **values: Any) -> None:
+        changes = {"state": state, "ended_at": timezone.now(), **values}
+        # Only while the claim stands: the request may have been given up meanwhile.
+        rows = type(self).objects.using(self._state.db).filter(pk=self.pk)
+        rows.filter(state=self.State.RUNNING, worker_id=self.worker_id).update(**changes)

@@ -1,0 +1,208 @@
+"""Plans over dead letters, and the letters of each plan."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.db import models
+from django.utils import timezone
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from django_eventbus.events.text import storable
+from django_eventbus.models.dead_letters import DeadLetter
+
+
+class PlanQuerySet(models.QuerySet["Plan"]):
+    """Questions on many plans."""
+
+    def under_way(self) -> PlanQuerySet:
+        """Return the plans that a worker still has something to do for."""
+        return self.filter(ended_at=None).exclude(state=Plan.State.PLANNED)
+
+
+class Plan(models.Model):
+    """What is to be done to which dead letters, how fast, by whose word. Its counts are queried."""
+
+    class Action(models.TextChoices):
+        REDRIVE = "redrive", _("re-drive")
+        DISCARD = "discard", _("discard")
+        RESTORE = "restore", _("restore")
+
+    class State(models.TextChoices):
+        PLANNED = "planned", _("planned")
+        CANARY = "canary", _("canary")
+        RUNNING = "running", _("running")
+        PAUSED = "paused", _("paused")
+        DONE = "done", _("done")
+        CANCELLED = "cancelled", _("cancelled")
+
+    STARTED = (State.CANARY, State.RUNNING)
+
+    #: The states in which each verb can be applied.
+    VERBS: ClassVar[dict[str, tuple[str, ...]]] = {
+        "start": (State.PLANNED,),
+        "pause": STARTED,
+        "resume": (State.PAUSED,),
+        "cancel": (State.PLANNED, *STARTED, State.PAUSED),
+    }
+
+    action = models.CharField(
+        _("action"), max_length=10, choices=Action.choices, default=Action.REDRIVE
+    )
+    state = models.CharField(
+        _("state"), max_length=10, choices=State.choices, default=State.PLANNED
+    )
+    #: The selection, as it stands in a URL.
+    filter = models.TextField(_("filter"), blank=True)
+    #: Of its dead letters: who may not look at one of them is not shown the plan.
+    queues = models.JSONField(_("queues"), default=list, blank=True)
+    reason = models.TextField(_("reason"), blank=True)
+    #: How many go first, and are waited for.
+    canary = models.PositiveIntegerField(_("canary"), default=0)
+    #: Dead letters per second; None: as fast as it goes.
+    rate = models.FloatField(_("rate"), null=True, blank=True)
+    #: How many may be without an outcome at a time.
+    in_flight = models.PositiveIntegerField(_("in flight"))
+    #: More failures than this, in per cent of the latest outcomes, pause the plan.
+    fail_percent = models.PositiveSmallIntegerField(_("fail percent"))
+    #: Attempts that each has.
+    tries = models.PositiveIntegerField(_("tries"), default=1)
+    #: A JSON merge patch (RFC 7396) of the payloads, or None.
+    patch = models.JSONField(_("patch"), null=True, blank=True)
+    created_at = models.DateTimeField(_("created at"), default=timezone.now)
+    created_by = models.CharField(_("created by"), max_length=255, blank=True)
+    started_at = models.DateTimeField(_("started at"), null=True, blank=True)
+    #: What was sent before this does not pause it again; None: it has paused itself.
+    resumed_at = models.DateTimeField(_("resumed at"), null=True, blank=True)
+    #: Up to when the rate has been used.
+    paced_at = models.DateTimeField(_("paced at"), null=True, blank=True)
+    #: When the last outcome was known; from then on nothing changes.
+    ended_at = models.DateTimeField(_("ended at"), null=True, blank=True)
+    #: How many dead letters it is about.
+    total = models.PositiveIntegerField(_("dead letters"), default=0)
+    #: How many came to which state, once it has ended; before that it is asked of its rows.
+    counts = models.JSONField(_("outcomes"), default=dict, blank=True)
+    #: Why it paused, or who changed it last.
+    note = models.TextField(_("note"), blank=True)
+
+    objects = PlanQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("plan")
+        verbose_name_plural = _("plans")
+        indexes = (
+            models.Index(
+                fields=["id"],
+                condition=models.Q(ended_at__isnull=True),
+                name="eventbus_plan_under_way",
+            ),
+        )
+
+    def __str__(self) -> str:
+        words = {"id": self.pk, "state": self.get_state_display()}
+        return gettext("plan %(id)s: %(state)s") % words
+
+    @property
+    def is_redrive(self) -> bool:
+        return self.action == self.Action.REDRIVE
+
+    @property
+    def is_started(self) -> bool:
+        return self.state in self.STARTED
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a worker still has something to do for it."""
+        return self.ended_at is None and (self.is_started or self.state == self.State.CANCELLED)
+
+    def allows(self, verb: str) -> bool:
+        """Whether *verb* can be applied in the present state."""
+        return self.state in self.VERBS[verb]
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in (self.State.DONE, self.State.CANCELLED)
+
+    def start(self) -> None:
+        now = timezone.now()
+        state = self.State.CANARY if self.canary else self.State.RUNNING
+        self._change(state=state, started_at=now, resumed_at=now, paced_at=now, note="")
+
+    def pass_canary(self) -> None:
+        self._change(state=self.State.RUNNING, paced_at=timezone.now())
+
+    def pause(self, why: str) -> None:
+        self._change(state=self.State.PAUSED, note=storable(why, 2000))
+
+    def pause_itself(self, why: str) -> None:
+        """Pause for a person to mend something: what comes after is judged anew."""
+        self._change(state=self.State.PAUSED, note=storable(why, 2000), resumed_at=None)
+
+    def resume(self, state: str) -> None:
+        now = timezone.now()
+        self._change(state=state, resumed_at=self.resumed_at or now, paced_at=now, note="")
+
+    def cancel(self, why: str) -> None:
+        self._change(state=self.State.CANCELLED, note=storable(why, 2000))
+
+    def end(self, counts: dict[str, int]) -> None:
+        """Close it: nothing is pending any more, and every outcome is known."""
+        state = self.state if self.is_over else self.State.DONE
+        self._change(state=state, ended_at=timezone.now(), counts=counts)
+
+    def _change(self, **values: Any) -> None:
+        for name, value in values.items():
+            setattr(self, name, value)
+        self.save(using=self._state.db, update_fields=list(values))
+
+
+class PlannedLetter(models.Model):
+    """A dead letter as it was when the plan was made, and what has come of it."""
+
+    class State(models.TextChoices):
+        PENDING = "pending", _("pending")
+        SENT = "sent", _("sent")
+        HEALED = "healed", _("healed")
+        FAILED = "failed", _("failed again")
+        SKIPPED = "skipped", _("skipped")
+        #: Sent, and nothing was heard of it in time.
+        UNKNOWN = "unknown", _("unanswered")
+        DISCARDED = "discarded", _("discarded")
+        RESTORED = "restored", _("restored")
+
+    #: Something is still to be done, or to be known.
+    UNSETTLED = (State.PENDING, State.SENT)
+
+    plan = models.ForeignKey(Plan, models.CASCADE, related_name="planned")
+    # Without a constraint: a dead letter that is healed may be pruned before its plan.
+    dead_letter = models.ForeignKey(
+        DeadLetter, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="planned"
+    )
+    #: The round in which the dead letter was seen; in another it is left alone.
+    round = models.PositiveIntegerField()
+    state = models.CharField(max_length=10, choices=State.choices, default=State.PENDING)
+    #: Why it was skipped, or what it failed with.
+    why = models.CharField(max_length=255, blank=True)
+    #: The id of the edited message that went out in its place.
+    sent_as = models.CharField(max_length=255, blank=True)
+    sent_at = models.DateTimeField(null=True, blank=True)
+    settled_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        verbose_name = _("planned letter")
+        verbose_name_plural = _("planned letters")
+        constraints = (
+            models.UniqueConstraint(fields=["dead_letter", "plan"], name="eventbus_planned_once"),
+        )
+        indexes = (
+            models.Index(fields=["plan", "state", "id"], name="eventbus_planned_state"),
+            models.Index(
+                fields=["plan", "settled_at"],
+                condition=models.Q(settled_at__isnull=False),
+                name="eventbus_planned_settled",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"dead letter {self.dead_letter_id} in plan {self.plan_id}: {self.state}"

@@ -1,0 +1,1 @@
+"""Traces by OpenTelemetry, if a project installs and configures it."""

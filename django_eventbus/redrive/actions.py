@@ -1,0 +1,143 @@
+"""What a plan does to a batch of dead letters: re-drive, discard or restore."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from django.db.models import QuerySet
+from django.utils import timezone
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+from django_eventbus.dead_letters.parking import DISCARDED, discarded
+from django_eventbus.events.text import storable
+from django_eventbus.models import DeadLetter, InboxRecord, Plan, PlannedLetter
+from django_eventbus.models.dead_letters import DeadLetterQuerySet
+from django_eventbus.redrive.letters import (
+    BatchResult,
+    lock_unchanged,
+    redrive_batch,
+    skip_locked,
+)
+
+LetterState = DeadLetter.State
+
+#: The subscription and the message id.
+Name = tuple[str, str]
+
+#: Without body, payload and traceback.
+_COLUMNS = ("id", "subscription", "message_id", "state", "round", "redriven_by")
+
+State = PlannedLetter.State
+
+
+def discard_batch(expected: Mapping[int, int], *, plan: Plan, using: str) -> BatchResult:
+    """Close those that are still in their *expected* rounds. In a transaction only."""
+    letters, records, moved = _locked(expected, DeadLetter.REDRIVABLE, using)
+    now = timezone.now()
+    # What was handled stays that: once restored, it would be run again.
+    records.exclude(state=InboxRecord.State.HANDLED).update(
+        state=InboxRecord.State.SKIPPED,
+        error=discarded(plan.reason),
+        settled_at=now,
+        delay=None,
+        due_at=None,
+    )
+    letters.update(
+        state=LetterState.DISCARDED,
+        closed_at=now,
+        closed_by=storable(plan.created_by, 255),
+        note=storable(plan.reason, 2000),
+    )
+    return moved
+
+
+def restore_batch(expected: Mapping[int, int], *, plan: Plan, using: str) -> BatchResult:
+    """Open again those that are still discarded. In a transaction only."""
+    letters, records, moved = _locked(expected, (LetterState.DISCARDED,), using)
+    # Else the inbox would take a re-drive for one that was settled.
+    by_discard = records.filter(error__startswith=DISCARDED)
+    by_discard.update(state=InboxRecord.State.PARKED, settled_at=timezone.now())
+    letters.update(state=LetterState.OPEN, closed_at=None, closed_by="", note="")
+    return moved
+
+
+def _locked(
+    expected: Mapping[int, int], states: Collection[str], using: str
+) -> tuple[DeadLetterQuerySet, QuerySet[InboxRecord], BatchResult]:
+    """Return the dead letters that may change now, their records, and what came of the others."""
+    letters = DeadLetter.objects.using(using)
+    found = letters.filter(pk__any_of=list(expected)).order_by("pk")
+    # Before the letters, as the consumer does: the other order can deadlock.
+    records, busy = _locked_records(found, using)
+    chosen, moved = lock_unchanged(expected, found.only(*_COLUMNS), states)
+    names = {each.pk: (each.subscription, each.message_id) for each in chosen}
+    free = {key: name for key, name in names.items() if name not in busy}
+    moved.done.update(dict.fromkeys(free, ""))
+    keys = [records[name] for name in free.values() if name in records]
+    mine = InboxRecord.objects.using(using).filter(pk__any_of=keys)
+    return letters.filter(pk__any_of=list(free)), mine, moved
+
+
+def _locked_records(found: DeadLetterQuerySet, using: str) -> tuple[dict[Name, int], set[Name]]:
+    """Return the records of *found* by name, and the names of those that a handler holds now."""
+    ids = list(found.values_list("message_id", flat=True))
+    records = InboxRecord.objects.using(using).filter(message_id__in=ids).order_by("pk")
+    names = {
+        (subscription, message_id): key
+        for subscription, message_id, key in records.values_list("subscription", "message_id", "pk")
+    }
+    free = set(skip_locked(records).values_list("pk", flat=True))
+    return names, {name for name, key in names.items() if key not in free}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanAction:
+    """One of them."""
+
+    #: The states in which a dead letter can be meant.
+    states: tuple[str, ...]
+    #: Does it to those that are as expected, in the caller's transaction.
+    do: Callable[..., BatchResult]
+    #: The state of a planned letter to which it was done.
+    done: str
+    #: The states that a planned letter can come to.
+    outcomes: tuple[str, ...]
+    #: What the audit calls the making of the plan, and its end.
+    made: str
+    ended: str
+    nothing: Promise
+
+
+ACTIONS: dict[str, PlanAction] = {
+    Plan.Action.REDRIVE: PlanAction(
+        states=DeadLetter.REDRIVABLE,
+        do=redrive_batch,
+        done=State.SENT,
+        outcomes=(
+            State.PENDING, State.SENT, State.HEALED, State.FAILED, State.SKIPPED, State.UNKNOWN,
+        ),
+        made="plan re-drive",
+        ended="plan ended",
+        nothing=_("Nothing that could be re-driven is among these dead letters."),
+    ),
+    Plan.Action.DISCARD: PlanAction(
+        states=DeadLetter.REDRIVABLE,
+        do=discard_batch,
+        done=State.DISCARDED,
+        outcomes=(State.PENDING, State.DISCARDED, State.SKIPPED),
+        made="discard",
+        ended="discarded",
+        nothing=_("Nothing that could be discarded is among these dead letters."),
+    ),
+    Plan.Action.RESTORE: PlanAction(
+        states=(DeadLetter.State.DISCARDED,),
+        do=restore_batch,
+        done=State.RESTORED,
+        outcomes=(State.PENDING, State.RESTORED, State.SKIPPED),
+        made="restore",
+        ended="restored",
+        nothing=_("Nothing that was discarded is among these dead letters."),
+    ),
+}  # fmt: skip

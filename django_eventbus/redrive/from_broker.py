@@ -1,0 +1,263 @@
+"""Read the DLQ of a broker, and re-drive messages from it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from django.db.models import Max
+from django.utils import timezone
+
+from django_eventbus.conf import conf
+from django_eventbus.dead_letters import audit
+from django_eventbus.dead_letters.broker_deaths import (
+    broker_death,
+    owning_queue,
+    with_original_route,
+)
+from django_eventbus.events.formats import recognised
+from django_eventbus.events.message import (
+    ORIGINAL_QUEUE,
+    REDRIVEN_AT,
+    REDRIVEN_BY,
+    REDRIVEN_COUNT,
+    RETRY_COUNT,
+    Message,
+)
+from django_eventbus.events.text import storable
+from django_eventbus.exceptions import UnknownQueue
+from django_eventbus.models import DeadLetter, InboxRecord
+from django_eventbus.observability.tracing.spans import redriven
+from django_eventbus.outages import proven
+from django_eventbus.subscriptions.subscription import registry
+from django_eventbus.translations import gettext_noop, known
+from django_eventbus.transports.contract import (
+    Confirmed,
+    Delivery,
+    Outgoing,
+    Receipt,
+    Rejected,
+    Subscriber,
+    ToQueue,
+    Transport,
+    Unroutable,
+)
+
+#: How long the broker is given to hand over the next message before its queue counts as empty.
+_SILENCE = 1.0
+_BATCH = 50
+
+#: A quorum queue hands out 2,000 at a time, whatever it is asked for.
+_MOST_UNSETTLED = 2000
+_NO_DLQ = known(
+    gettext_noop("There is no DLQ here: dead letters are in the database, see the admin.")
+)
+_CAME_BACK = known(gettext_noop("it came back while this ran"))
+_BELONGS = known(gettext_noop("it belongs to %(queue)s"))
+_NO_QUEUE = known(gettext_noop("its queue does not exist"))
+_NOT_TAKEN = known(gettext_noop("the broker did not take it now"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterQueue:
+    """A DLQ, and the queues of this project that it belongs to."""
+
+    name: str
+    queues: Sequence[str]
+
+
+def find_dead_letter_queue(transport: Transport, name: str) -> DeadLetterQueue:
+    """Return the DLQ called *name*, or that of the queue *name*, or raise UnknownQueue."""
+    owners: dict[str, list[str]] = {}
+    for queue in registry.queues():
+        if dlq := transport.dead_letter_queue(queue):
+            owners.setdefault(dlq, []).append(queue)
+    for dlq, queues in owners.items():
+        if name == dlq or {name, conf.queue(name)} & set(queues):
+            return DeadLetterQueue(name=dlq, queues=queues)
+    if not owners:
+        raise UnknownQueue(_NO_DLQ)
+    raise UnknownQueue(f"{name!r} is no queue of this project; its DLQs are {', '.join(owners)}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DlqMessage:
+    """What is to be seen of a message in a DLQ."""
+
+    message: Message
+    #: Where a re-drive would send it.
+    queue: str
+
+    def facts(self, now: datetime) -> dict[str, Any]:
+        """Return what a person wants to know of it, but for its payload."""
+        death = broker_death(self.message, self.queue)
+        return {
+            "id": self.message.identified().id,
+            "type": storable(self.message.type, 255),
+            "reason": death.kind,
+            "error": storable(f"{death.error_type}: {death.error}".removeprefix(": "), 500),
+            "attempts": self.message.attempt,
+            "round": self.message.round,
+            "age_seconds": round((now - death.at).total_seconds()) if death.at else None,
+            "bytes": len(self.message.body),
+            "queue": self.queue,
+        }
+
+
+def peek(transport: Transport, dlq: DeadLetterQueue, limit: int) -> list[DlqMessage]:
+    """Return the first messages of *dlq*, which keeps them."""
+    # Closing the channel returns them, in their order but behind what was returned before. A
+    # nack would put them at the end of a quorum queue that has no delivery limit.
+    limit = min(limit, _MOST_UNSETTLED)
+    with closing(transport.subscriber([dlq.name], prefetch=limit)) as subscriber:
+        return [_dlq_message(each, dlq) for each in _received(subscriber, limit)]
+
+
+def _received(subscriber: Subscriber, limit: int) -> Iterator[Delivery]:
+    for _ in range(limit):
+        delivery = subscriber.receive(_SILENCE)
+        if delivery is None:
+            return
+        yield delivery
+
+
+def _dlq_message(delivery: Delivery, dlq: DeadLetterQueue) -> DlqMessage:
+    queue = owning_queue(delivery.message, dlq.queues)
+    message = recognised(with_original_route(delivery.message, queue), conf.max_body_bytes)
+    return DlqMessage(message=message, queue=queue)
+
+
+@dataclass(slots=True, kw_only=True)
+class DlqRedriveResult:
+    """What became of the messages that a re-drive from the broker took."""
+
+    moved: list[str] = field(default_factory=list)
+    #: What stays in the DLQ, by id, and why.
+    left: dict[str, str] = field(default_factory=dict)
+
+
+class BrokerRedrive:
+    """Sends messages of a DLQ back to their queues: published, confirmed, and only then acked."""
+
+    def __init__(
+        self, transport: Transport, dlq: DeadLetterQueue, *, by: str, stop: threading.Event
+    ) -> None:
+        self.transport = transport
+        self.dlq = dlq
+        self.by = storable(by, 255)
+        self.stop = stop
+        self.began_at = timezone.now()
+
+    def run(self, limit: int) -> DlqRedriveResult:
+        """Take at most *limit* messages; stop between two batches when told to."""
+        moved = DlqRedriveResult()
+        prefetch = min(limit, _MOST_UNSETTLED)
+        with (
+            closing(self.transport.publisher()) as self.publisher,
+            closing(self.transport.subscriber([self.dlq.name], prefetch)) as subscriber,
+        ):
+            while limit > 0 and not self.stop.is_set():
+                batch = list(_received(subscriber, min(limit, _BATCH)))
+                self._move(batch, moved)
+                limit = limit - len(batch) if len(batch) == _BATCH else 0
+        return moved
+
+    def _move(self, batch: Sequence[Delivery], moved: DlqRedriveResult) -> None:
+        going: list[tuple[Delivery, Outgoing]] = []
+        for delivery in batch:
+            if reason := self._reason_to_stay(delivery.message):
+                moved.left[delivery.message.identified().id] = reason
+            else:
+                going.append((delivery, self._outgoing(delivery)))
+        if not going:
+            return
+        receipts = self.publisher.publish([outgoing for _, outgoing in going])
+        sys.audit("eventbus.broker_redrive.published")
+        for (delivery, outgoing), receipt in zip(going, receipts, strict=True):
+            if isinstance(receipt, Confirmed):
+                delivery.ack()
+                moved.moved.append(outgoing.message.id)
+            else:
+                moved.left[outgoing.message.id] = _words_for(receipt)
+
+    def _reason_to_stay(self, message: Message) -> str:
+        redriven_at = message.redriven_at
+        if redriven_at and redriven_at >= self.began_at:
+            return _CAME_BACK
+        owner = message.text(ORIGINAL_QUEUE)
+        is_ours = not owner or owner in self.dlq.queues
+        return "" if is_ours else _BELONGS % {"queue": owner}
+
+    def _outgoing(self, delivery: Delivery) -> Outgoing:
+        found = _dlq_message(delivery, self.dlq)
+        round_ = _next_round(found)
+        message = found.message.identified().copy_for(
+            found.queue,
+            **{
+                RETRY_COUNT: 0,
+                REDRIVEN_AT: timezone.now().isoformat(),
+                REDRIVEN_BY: self.by,
+                REDRIVEN_COUNT: round_,
+                **redriven(found.message, found.queue, round_),
+            },
+        )
+        return Outgoing(address=ToQueue(queue=found.queue), message=message)
+
+
+def _next_round(found: DlqMessage) -> int:
+    """Return a round that no record has seen: a copy that is not newer would not be run."""
+    message_id = found.message.identified().id
+    rounds = [found.message.round]
+    for using in registry.databases():
+        with proven(using):
+            records = InboxRecord.objects.using(using).filter(message_id=message_id)
+            letters = DeadLetter.objects.using(using).filter(message_id=message_id)
+            rounds += [_highest(records), _highest(letters.filter(queue=found.queue))]
+    return max(rounds) + 1
+
+
+def _highest(rows: Any) -> int:
+    return int(rows.aggregate(highest=Max("round"))["highest"] or 0)
+
+
+def _words_for(receipt: Receipt) -> str:
+    if isinstance(receipt, Unroutable):
+        return _NO_QUEUE
+    return receipt.reason if isinstance(receipt, Rejected) else _NOT_TAKEN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DlqAudit:
+    """One who asked, and about which queues: an entry before, and one after."""
+
+    queues: Sequence[str]
+    by: str
+    why: str
+    using: str
+
+    def asked(self, kind: str, limit: int) -> None:
+        """Write down that it is about to be done to *limit* messages at most."""
+        self._record(f"{kind} DLQ", limit, {})
+
+    def redrove(self, moved: int, left: int) -> None:
+        self._record("redrove DLQ", moved, {"moved": moved, "left": left})
+
+    def failed_to_redrive(self, error: Exception) -> None:
+        self._record("redrove DLQ", 0, {"failed": str(error)})
+
+    def _record(self, verb: str, count: int, outcome: dict[str, int | str]) -> None:
+        audit.record(
+            verb,
+            by=self.by,
+            why=self.why,
+            selection=urlencode([("queue", queue) for queue in self.queues]),
+            using=self.using,
+            count=count,
+            outcome=outcome,
+        )

@@ -1,0 +1,134 @@
+"""The pace of a plan, its outcomes so far, and when to pause."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from math import floor
+from typing import Protocol
+
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.utils import timezone
+
+from django_eventbus.conf import conf
+from django_eventbus.durations import label
+from django_eventbus.models import DeadLetter, InboxRecord, Plan, PlannedLetter
+from django_eventbus.redrive.letters import CHANGED, PRUNED
+from django_eventbus.translations import english, known
+from django_eventbus.translations import gettext_noop as _
+
+#: Seconds of a rate that may be used at once by a worker that comes late.
+_BURST = 2.0
+
+#: Outcomes below which a share says nothing.
+_FEWEST = 10
+
+_BATCH = 1_000
+#: A row, its state from now on, and why.
+Known = tuple[PlannedLetter, str, str]
+State = PlannedLetter.State
+_AGAIN = known(_("it failed, and was re-driven again since"))
+_UNSENT = known(_("it did not reach its queue"))
+_SILENT = known(_("nothing was heard of it for %(time)s"))
+
+
+class Paced(Protocol):
+    """What a rate needs to know of a plan."""
+
+    #: None: as fast as it goes.
+    rate: float | None
+    paced_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcomes:
+    """The latest outcomes of a plan."""
+
+    failed: int
+    total: int
+
+    @classmethod
+    def of(cls, states: Iterable[str]) -> Outcomes:
+        counts = Counter(states)
+        # What was skipped was not tried; what nobody heard of did not work either.
+        failed = counts["failed"] + counts["unknown"]
+        return cls(failed=failed, total=failed + counts["healed"])
+
+
+def is_failing(outcomes: Outcomes, percent: int, *, is_complete: bool) -> bool:
+    """Whether more than *percent* failed, once there are enough to say so, or all there will be."""
+    if not outcomes.total or (outcomes.total < _FEWEST and not is_complete):
+        return False
+    return outcomes.failed * 100 > percent * outcomes.total
+
+
+def allowance(plan: Paced, now: datetime, most: int) -> tuple[int, datetime]:
+    """Return how many may go now, and up to when that uses the rate."""
+    if plan.rate is None:
+        return most, now
+    earliest = now - timedelta(seconds=max(_BURST, 1 / plan.rate))
+    since = max(plan.paced_at or earliest, earliest)
+    # A hair more, so that what floats make of a second is a second.
+    number = max(0, floor(min((now - since).total_seconds() * plan.rate + 1e-6, most)))
+    return number, since + timedelta(seconds=number / plan.rate)
+
+
+def known_outcomes(plan: Plan, using: str) -> Iterator[Known]:
+    """Yield the plan's re-drives that are under way by its rows, and not any more in truth."""
+    sent = PlannedLetter.objects.using(using).filter(plan=plan, state=State.SENT)
+    yield from _same_message(sent.filter(sent_as=""), using)
+    if plan.patch is not None:
+        yield from _edited(sent.exclude(sent_as=""), using)
+
+
+def _same_message(sent: QuerySet[PlannedLetter], using: str) -> Iterator[Known]:
+    awaited = Q(dead_letter__state=DeadLetter.State.REDRIVING, dead_letter__round=F("round") + 1)
+    # Joined from the dead letter's side: one that was pruned has no row to ask.
+    answered = sent.filter(dead_letter__pk__isnull=False).exclude(awaited)
+    columns = ("id", "state", "round", "error_type", "note")
+    names = ("id", "round", "plan_id", *(f"dead_letter__{name}" for name in columns))
+    for row in answered.select_related("dead_letter").only(*names)[:_BATCH]:
+        yield row, *outcome_of(row, row.dead_letter)
+    letters = DeadLetter.objects.using(using).filter(pk=OuterRef("dead_letter_id"))
+    for row in sent.exclude(Exists(letters))[:_BATCH]:
+        yield row, State.UNKNOWN, PRUNED
+
+
+def outcome_of(row: PlannedLetter, letter: DeadLetter) -> tuple[str, str]:
+    """Return the state of a planned re-drive that is answered, and why it is that."""
+    if letter.round > row.round + 1:
+        return State.FAILED, _AGAIN
+    match letter.state:
+        case DeadLetter.State.HEALED:
+            return State.HEALED, ""
+        case DeadLetter.State.OPEN:
+            return State.FAILED, letter.error_type
+        case DeadLetter.State.UNKNOWN:
+            return State.UNKNOWN, letter.note
+    return State.SKIPPED, CHANGED % {"state": english(DeadLetter.State(letter.state).label)}
+
+
+def _edited(sent: QuerySet[PlannedLetter], using: str) -> Iterator[Known]:
+    """Look for edited messages under their own ids."""
+    rows = list(sent.order_by("pk")[:_BATCH])
+    ids = [row.sent_as for row in rows]
+    letters = DeadLetter.objects.using(using)
+    failed = dict(letters.filter(message_id__in=ids).values_list("message_id", "error_type"))
+    final = (InboxRecord.State.HANDLED, InboxRecord.State.SKIPPED)
+    records = InboxRecord.objects.using(using).filter(message_id__in=ids, state__in=final)
+    handled = set(records.values_list("message_id", flat=True))
+    originals = [row.dead_letter_id for row in rows]
+    unsent = letters.filter(pk__in=originals, state=DeadLetter.State.UNKNOWN)
+    unsent_ids = set(unsent.values_list("pk", flat=True))
+    limit = timezone.now() - timedelta(seconds=conf.redrive.timeout)
+    for row in rows:
+        if row.sent_as in failed:
+            yield row, State.FAILED, failed[row.sent_as]
+        elif row.sent_as in handled:
+            yield row, State.HEALED, ""
+        elif row.dead_letter_id in unsent_ids:
+            yield row, State.UNKNOWN, _UNSENT
+        elif row.sent_at and row.sent_at < limit:
+            yield row, State.UNKNOWN, _SILENT % {"time": label(conf.redrive.timeout)}

@@ -1,0 +1,297 @@
+"""Run plans: one step of a batch at a time."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
+from django.db.models import F, QuerySet
+from django.utils import timezone
+
+from django_eventbus.dead_letters import audit
+from django_eventbus.durations import Throttle
+from django_eventbus.events.text import storable
+from django_eventbus.models import Plan, PlannedLetter
+from django_eventbus.models.querysets import update_grouped
+from django_eventbus.outages import is_outage, is_worth_running_again, proven
+from django_eventbus.redrive.actions import ACTIONS
+from django_eventbus.redrive.held_keys import release_held
+from django_eventbus.redrive.letters import close_replaced, mark_unanswered
+from django_eventbus.redrive.plans import canary_left, progress
+from django_eventbus.redrive.progress import Outcomes, allowance, is_failing, known_outcomes
+from django_eventbus.translations import gettext_noop as _
+from django_eventbus.translations import known
+
+#: Re-drives in one transaction: their bodies are in memory then.
+_BATCH = 100
+_SETTLE_BATCH = 1_000
+#: Seconds between two searches for re-drives without an answer and for keys to release.
+_UPKEEP_EVERY = 10.0
+#: The latest outcomes that decide whether a plan pauses.
+_WINDOW = 50
+
+_CANARY_DONE = known(
+    _("The canary of %(number)s is done: look at it, then resume the plan or cancel it.")
+)
+_FAILING = known(
+    _("%(failed)s of the latest %(total)s failed again, which is more than %(most)s %%.")
+)
+_BROKEN = known(_("It cannot go on: %(error)s. The log of the worker has the details."))
+_CANCELLED = known(_("the plan was cancelled"))
+
+logger = logging.getLogger("django_eventbus.redrive")
+
+State = Plan.State
+Planned = PlannedLetter.State
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a step of each plan has come to."""
+
+    #: How many dead letters moved, or were left for good.
+    moved: int = 0
+    #: How many are settled since the last step: more may follow them.
+    settled: int = 0
+    #: Whether more may move soon.
+    has_work_soon: bool = False
+
+
+class PlanRunner:
+    """Runs the plans of one database, and looks after what was re-driven."""
+
+    def __init__(self, using: str, pause: float = 0.0) -> None:
+        self.using = using
+        self._steps = Throttle(pause)
+        self.upkeep = Throttle(_UPKEEP_EVERY)
+        #: How many dead letters moved in the last run.
+        self.moved = 0
+        #: Whether the last step moved or settled anything; true until the first step.
+        self.is_moving = True
+        #: Whether more may move soon.
+        self.has_work_soon = False
+        self._began_at = 0.0
+
+    def run_once(self) -> None:
+        """Run a step of each plan, and the upkeep of re-drives, each if it is due again."""
+        self.moved = 0
+        with proven(self.using):
+            if self.upkeep.is_due():
+                mark_unanswered(self.using)
+                release_held(self.using)
+            if self._steps.is_due():
+                self._step()
+
+    def _step(self) -> None:
+        began_at = time.monotonic()
+        result = step_plans(self.using)
+        self.moved, self.has_work_soon = result.moved, result.has_work_soon
+        self.is_moving = bool(result.moved or result.settled)
+        # Last: a thread that reads it takes the others for what this step found.
+        self._began_at = began_at
+
+    def is_idle_since(self, time: float) -> bool:
+        """Whether no plan moves, and a step has begun since *time* if one of them waits."""
+        return (self._began_at > time or not self.has_work_soon) and not self.is_moving
+
+
+def step_plans(using: str) -> StepResult:
+    """Take each plan that is under way a step further."""
+    close_replaced(using)
+    plans = Plan.objects.using(using).under_way().order_by("pk")
+    taken = [_step_or_pause(plan_id, using) for plan_id in plans.values_list("pk", flat=True)]
+    return StepResult(
+        moved=sum(each.moved for each in taken),
+        settled=sum(each.settled for each in taken),
+        has_work_soon=any(each.has_work_soon for each in taken),
+    )
+
+
+def _step_or_pause(plan_id: int, using: str) -> StepResult:
+    """Take a step; a plan that cannot take it is paused, and keeps nobody else from working."""
+    try:
+        return _step(plan_id, using)
+    except Exception as error:
+        # An outage, or two who met: through no fault of the plan.
+        if is_worth_running_again(error) or is_outage(error, using):
+            raise
+        # Else the relay would end, and again when it is started again: nothing would be sent.
+        logger.error("Plan %d cannot go on.", plan_id, exc_info=True)
+        _pause_after_error(plan_id, error, using)
+        return StepResult()
+
+
+def _pause_after_error(plan_id: int, error: Exception, using: str) -> None:
+    with transaction.atomic(using=using):
+        plan = _claimed(plan_id, using)
+        if plan and plan.is_started:
+            plan.pause_itself(_BROKEN % {"error": type(error).__name__})
+            audit.record(
+                "plan paused",
+                by=plan.created_by,
+                why=plan.note,
+                selection=plan.filter,
+                using=using,
+                plan_id=plan_id,
+            )
+
+
+def steps(plan: Plan) -> Iterator[int]:
+    """Take *plan* a step further at a time, in this process, until it ends or pauses."""
+    using = plan._state.db or DEFAULT_DB_ALIAS
+    while plan.is_started and plan.ended_at is None:
+        moved = _step(plan.pk, using).moved
+        # Before the caller goes on: it may stop here, and a worker may have ended the plan.
+        plan.refresh_from_db(using=using)
+        yield moved
+
+
+def _step(plan_id: int, using: str) -> StepResult:
+    with transaction.atomic(using=using):
+        plan = _claimed(plan_id, using)
+        if plan is None:
+            return StepResult()
+        settled = _settle(plan, using) if plan.is_redrive else 0
+        _decide(plan, using)
+        moved = _move(plan, using) if plan.is_started else 0
+        moved += _end_if_over(plan, using)
+        awaits = _rows(plan, using).filter(state=Planned.SENT).exists()
+        sys.audit("eventbus.plan_steps.written")
+    if moved or settled:
+        sys.audit("eventbus.plan_steps.committed")
+    has_more = plan.is_started and (awaits or settled > 0)
+    return StepResult(moved=moved, settled=settled, has_work_soon=moved > 0 or has_more)
+
+
+def _claimed(plan_id: int, using: str) -> Plan | None:
+    """Lock the plan, or return None while another worker has it."""
+    plans = Plan.objects.using(using).under_way().filter(pk=plan_id)
+    if connections[using].features.has_select_for_update_skip_locked:
+        return plans.select_for_update(skip_locked=True).first()
+    # A write makes SQLite let nobody else write until the end of this transaction.
+    plans.update(note=F("note"))
+    return plans.first()
+
+
+def _settle(plan: Plan, using: str) -> int:
+    """Ask the dead letters what has become of their re-drives."""
+    now, rows = timezone.now(), []
+    for row, state, why in known_outcomes(plan, using):
+        row.state, row.why, row.settled_at = state, storable(why, 255), now
+        rows.append(row)
+    update_grouped(rows, ["state", "why", "settled_at"], using)
+    return len(rows)
+
+
+def _decide(plan: Plan, using: str) -> None:
+    """Pause a plan that does harm; let the rest follow a canary that did not."""
+    if not plan.is_started:
+        return
+    is_canary_known = plan.state == State.CANARY and not canary_left(plan)
+    if not plan.is_redrive:
+        # Whether that was right only a person can tell.
+        if is_canary_known:
+            _pause(plan, _CANARY_DONE % {"number": plan.canary}, using)
+        return
+    outcomes = _latest_outcomes(plan, using)
+    if is_failing(outcomes, plan.fail_percent, is_complete=is_canary_known):
+        values = {"failed": outcomes.failed, "total": outcomes.total, "most": plan.fail_percent}
+        _pause(plan, _FAILING % values, using)
+    elif is_canary_known:
+        plan.pass_canary()
+
+
+def _pause(plan: Plan, why: str, using: str) -> None:
+    plan.pause_itself(why)
+    _audit(plan, "plan paused", using, why=why)
+
+
+def _latest_outcomes(plan: Plan, using: str) -> Outcomes:
+    since = plan.resumed_at or plan.created_at
+    settled = _rows(plan, using).filter(settled_at__gt=since, sent_at__gt=since)
+    states = settled.order_by("-settled_at").values_list("state", flat=True)[:_WINDOW]
+    return Outcomes.of(states)
+
+
+def _move(plan: Plan, using: str) -> int:
+    now = timezone.now()
+    room = _room(plan, using)
+    most = min(room, _BATCH) if plan.is_redrive else room
+    number, paced_at = allowance(plan, now, most)
+    if not number:
+        return 0
+    rows = list(_rows(plan, using).filter(state=Planned.PENDING).order_by("pk")[:number])
+    moved = _do(plan, rows, now, using)
+    plan.paced_at = paced_at
+    plan.save(using=using, update_fields=["paced_at"])
+    return moved
+
+
+def _room(plan: Plan, using: str) -> int:
+    """Return how many more may be under way now."""
+    under_way = _rows(plan, using).filter(state=Planned.SENT).count()
+    room = plan.in_flight - under_way
+    if plan.state != State.CANARY:
+        return room
+    return min(room, canary_left(plan) - under_way)
+
+
+def _do(plan: Plan, rows: list[PlannedLetter], now: datetime, using: str) -> int:
+    action = ACTIONS[plan.action]
+    expected = {row.dead_letter_id: row.round for row in rows}
+    moved = action.do(expected, plan=plan, using=using)
+    sys.audit("eventbus.plan_steps.sent")
+    for row in rows:
+        key = row.dead_letter_id
+        if key in moved.done:
+            row.state, row.sent_as, row.sent_at = action.done, moved.done[key], now
+            # Of what was sent the outcome is awaited; the rest is done.
+            row.settled_at = None if plan.is_redrive else now
+        elif key in moved.reasons:
+            why = storable(moved.reasons[key], 255)
+            row.state, row.why, row.settled_at = Planned.SKIPPED, why, now
+    update_grouped(rows, ["state", "why", "settled_at", "sent_as", "sent_at"], using)
+    return len(moved.done)
+
+
+def _end_if_over(plan: Plan, using: str) -> int:
+    """End a plan with nothing left to do; return how many of a cancelled one were left alone."""
+    rows = _rows(plan, using)
+    skipped = _skip_pending(rows) if plan.state == State.CANCELLED else 0
+    if not rows.filter(state__in=PlannedLetter.UNSETTLED).exists():
+        plan.end(progress(plan))
+        is_whole = plan.state != State.CANCELLED
+        verb = ACTIONS[plan.action].ended if is_whole else "plan ended"
+        _audit(plan, verb, using, why=plan.note if plan.is_redrive else plan.reason)
+    return skipped
+
+
+def _audit(plan: Plan, verb: str, using: str, *, why: str) -> None:
+    counts = progress(plan)
+    audit.record(
+        verb,
+        by=plan.created_by,
+        why=why,
+        selection=plan.filter,
+        using=using,
+        count=0 if plan.is_redrive else counts[ACTIONS[plan.action].done],
+        plan_id=plan.pk,
+        outcome=counts,
+    )
+
+
+def _skip_pending(rows: QuerySet[PlannedLetter]) -> int:
+    pending = rows.filter(state=Planned.PENDING)
+    batch = pending.order_by("pk").values("pk")[:_SETTLE_BATCH]
+    return pending.filter(pk__in=list(batch.values_list("pk", flat=True))).update(
+        state=Planned.SKIPPED, why=_CANCELLED, settled_at=timezone.now()
+    )
+
+
+def _rows(plan: Plan, using: str) -> QuerySet[PlannedLetter]:
+    return PlannedLetter.objects.using(using).filter(plan=plan)

@@ -1,0 +1,33 @@
+/* Follow the broker requests of a queue, and its level: fetch the page again until none is awaited. */
+'use strict';
+{
+    const EVERY = 1000;
+    const ID = 'eventbus-broker-requests';
+    const FOLLOWED = [ID, 'eventbus-levels'];
+
+    // Only what is different, so that nothing is read out again without need.
+    const show = function(page, id) {
+        const shown = document.getElementById(id);
+        const fresh = page.getElementById(id);
+        if (fresh && fresh.outerHTML !== shown.outerHTML) {
+            shown.replaceWith(document.importNode(fresh, true));
+        }
+    };
+
+    const follow = async function(left) {
+        const shown = document.getElementById(ID);
+        if (!shown || !('eventbusAwaited' in shown.dataset) || !left) {
+            return;
+        }
+        try {
+            const response = await fetch(window.location.href);
+            const page = new DOMParser().parseFromString(await response.text(), 'text/html');
+            FOLLOWED.forEach(id => show(page, id));
+        } catch {
+            // The server may be back the next time.
+        }
+        window.setTimeout(follow, EVERY, left - 1);
+    };
+
+    document.addEventListener('DOMContentLoaded', () => window.setTimeout(follow, EVERY, 120));
+}

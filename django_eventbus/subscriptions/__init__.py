@@ -1,0 +1,1 @@
+"""Who receives which events, and what a failure leads to. Pure."""

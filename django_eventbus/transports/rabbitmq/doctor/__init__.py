@@ -1,0 +1,1 @@
+"""Find problems of a broker, and say how to fix them."""

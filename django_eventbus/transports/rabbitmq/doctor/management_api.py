@@ -1,0 +1,99 @@
+"""Ask RabbitMQ's management plugin for policies and bindings, which AMQP cannot list."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import quote, unquote, urlsplit
+from urllib.request import Request, urlopen
+
+from django_eventbus.conf import conf
+from django_eventbus.transports.rabbitmq.parameters import BrokerAddress
+
+
+class ManagementProblem(Exception):
+    """The management plugin did not answer as expected; the text contains no secret."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagedQueue:
+    """A queue as the management plugin shows it."""
+
+    policy: dict[str, Any] = field(default_factory=dict)
+    #: The exchanges that it is bound to, with the routing keys.
+    bindings: frozenset[tuple[str, str]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagementFacts:
+    """The facts that the management plugin knows."""
+
+    #: The seconds that the broker's clock is ahead of ours.
+    skew: float
+    queues: dict[str, ManagedQueue]
+    #: Every binding, whoever made it: the exchange, what is bound to it, and the routing key.
+    bindings: list[tuple[str, str, str]] = field(default_factory=list)
+
+
+class ManagementApi:
+    """The HTTP API at MANAGEMENT_URL, for one virtual host."""
+
+    def __init__(self, url: str, address: BrokerAddress) -> None:
+        parts = urlsplit(url)
+        place = parts.netloc.rpartition("@")[2]
+        self._base = f"{parts.scheme}://{place}{parts.path.rstrip('/')}/api"
+        user = unquote(parts.username or address.user)
+        password = unquote(parts.password or "") if parts.username else address.password
+        token = base64.b64encode(f"{user}:{password}".encode()).decode()
+        self._headers = {"Authorization": f"Basic {token}"}
+        self._vhost = quote(address.virtual_host, safe="")
+        self.skew = 0.0
+
+    def facts(self, queues: Iterable[str], exchanges: Iterable[str]) -> ManagementFacts:
+        """Return the facts about *queues* and *exchanges*, or raise ManagementProblem."""
+        found = {name: queue for name in queues if (queue := self._queue(name))}
+        bindings = [each for exchange in exchanges for each in self._bindings(exchange)]
+        return ManagementFacts(skew=self.skew, queues=found, bindings=bindings)
+
+    def _queue(self, name: str) -> ManagedQueue | None:
+        path = f"queues/{self._vhost}/{quote(name, safe='')}"
+        shown = self._get(path)
+        if shown is None:
+            return None
+        bindings = self._get(f"{path}/bindings") or []
+        return ManagedQueue(
+            policy=dict(shown.get("effective_policy_definition") or {}),
+            bindings=frozenset((each["source"], each["routing_key"]) for each in bindings),
+        )
+
+    def _bindings(self, exchange: str) -> list[tuple[str, str, str]]:
+        path = f"exchanges/{self._vhost}/{quote(exchange, safe='')}/bindings/source"
+        found = self._get(path) or []
+        return [(exchange, each["destination"], each["routing_key"]) for each in found]
+
+    def _get(self, path: str) -> Any:
+        """Return the answer for *path*, or None if there is nothing."""
+        request = Request(f"{self._base}/{path}", headers=self._headers)  # noqa: S310
+        try:
+            with urlopen(request, timeout=conf.broker_options.connect_timeout) as response:  # noqa: S310
+                self._measure_skew(response.headers.get("Date"))
+                return json.load(response)
+        except HTTPError as error:
+            error.close()
+            if error.code == 404:
+                return None
+            raise ManagementProblem(f"it answers {error.code}") from None
+        except (OSError, HTTPException, ValueError) as error:
+            raise ManagementProblem(f"it does not answer ({type(error).__name__})") from None
+
+    def _measure_skew(self, text: str | None) -> None:
+        if text:
+            broker_time = parsedate_to_datetime(text)
+            self.skew = (broker_time - datetime.now(UTC)).total_seconds()

@@ -1,0 +1,1 @@
+"""Exchanges, queues and bindings: declare, compare, migrate and print them."""

@@ -1,0 +1,89 @@
+"""Declare the topology, or check that somebody else did: TOPOLOGY says which."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from django_eventbus.conf import conf
+from django_eventbus.exceptions import BrokerRefused, BrokerUnavailable
+from django_eventbus.subscriptions.queue_specs import QueueSpec
+from django_eventbus.transports.rabbitmq.topology.client import Differs, TopologyClient
+from django_eventbus.transports.rabbitmq.topology.resources import (
+    Bind,
+    Exchange,
+    QueueResource,
+    Resource,
+    resources,
+)
+from django_eventbus.transports.rabbitmq.topology.versions import current_version, versioned
+
+logger = logging.getLogger("django_eventbus.transports.rabbitmq")
+
+
+def establish(client: TopologyClient, specs: Sequence[QueueSpec]) -> None:
+    """Do at the start what TOPOLOGY says. Raise BrokerRefused if the broker is not as needed."""
+    match conf.topology:
+        case "declare":
+            declare(client, specs)
+        case "check":
+            check(client, specs)
+
+
+def restore(client: TopologyClient, specs: Sequence[QueueSpec]) -> None:
+    """Declare what is ours once more: something may have been deleted under our feet."""
+    # What others laid out was seen to be there at the start, and is theirs to bring back.
+    if conf.topology == "declare":
+        try:
+            declare(client, specs)
+        except Differs as difference:
+            # A newer release has moved on: what there is can still be consumed.
+            logger.warning("The topology was not declared again: %s", difference)
+
+
+def declare(client: TopologyClient, specs: Sequence[QueueSpec]) -> None:
+    """Make everything exist that *specs* need. Raise BrokerRefused if the broker will not."""
+    for spec in specs:
+        needed = list(resources(current(client, spec)))
+        try:
+            _make(client, needed)
+        except BrokerUnavailable:
+            # Deleted between two steps by somebody else; a lost connection fails again at once.
+            _make(client, needed)
+
+
+def _make(client: TopologyClient, needed: Sequence[Resource]) -> None:
+    for resource in needed:
+        client.make(resource)
+
+
+def current(client: TopologyClient, spec: QueueSpec) -> QueueSpec:
+    """Return *spec* for the version of its queue that is current on the broker."""
+    return replace(spec, name=versioned(spec.name, current_version(client, spec.name)))
+
+
+def check(client: TopologyClient, specs: Sequence[QueueSpec]) -> None:
+    """Raise BrokerRefused with what is missing or differs; declare nothing."""
+    needed = {str(each): each for spec in specs for each in resources(current(client, spec))}
+    for resource in needed.values():
+        # AMQP cannot ask for a binding.
+        if not isinstance(resource, Bind):
+            _raise_if_missing(client, resource)
+
+
+def may_compare() -> bool:
+    """Whether arguments are ours to compare, which takes a declare of what exists."""
+    # Under names of their own, they are the business of whoever chose the names.
+    is_named_by_us = not conf.given.get("NAMES")
+    return conf.topology == "declare" or (conf.topology == "check" and is_named_by_us)
+
+
+def _raise_if_missing(client: TopologyClient, resource: Exchange | QueueResource) -> None:
+    if not client.exists(resource):
+        raise BrokerRefused(
+            f"The {resource} is missing on the broker, and TOPOLOGY is 'check'. Declare it on the "
+            "broker, or correct NAMES."
+        )
+    if may_compare() and client.differs(resource):
+        raise Differs(resource)

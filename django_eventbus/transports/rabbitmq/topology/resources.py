@@ -1,0 +1,217 @@
+"""The exchanges, queues and bindings that this project needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django_eventbus.conf import conf
+from django_eventbus.conf.names import placeholders
+from django_eventbus.durations import label
+from django_eventbus.events.routing import type_of
+from django_eventbus.subscriptions.queue_specs import QueueSpec
+from django_eventbus.transports.contract import (
+    Address,
+    Outgoing,
+    Receipt,
+    Refused,
+    ToExchange,
+    ToQueue,
+    ToReply,
+    ToTier,
+    Unroutable,
+)
+
+#: Not a queue: what is sent there goes to the channel that asked, if it is still open.
+DIRECT_REPLY = "amq.rabbitmq.reply-to"
+#: A backstop: our own START_LIMIT parks a message long before it.
+_DELIVERY_LIMIT = 1000
+#: An absent limit is 20 on RabbitMQ 4, and -1 discards at once on 3: name a number.
+_NO_LIMIT = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """An exchange to declare."""
+
+    name: str
+    kind: str
+
+    def __str__(self) -> str:
+        return f"exchange {self.name!r}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueResource:
+    """A queue to declare."""
+
+    name: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"queue {self.name!r}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bind:
+    """A binding to make."""
+
+    queue: str
+    exchange: str
+    key: str
+
+    def __str__(self) -> str:
+        return f"binding of {self.queue!r} to {self.exchange!r} with {self.key!r}"
+
+
+Resource = Exchange | QueueResource | Bind
+
+
+def retry_exchange(queue: str) -> str:
+    return conf.queue_part("retry_exchange", queue)
+
+
+def tier(queue: str, delay: float) -> str:
+    return conf.queue_part("tier", queue, delay=label(delay))
+
+
+def tier_key(queue: str, delay: float) -> str:
+    """Return the routing key that leads to the tier."""
+    name = tier(queue, delay)
+    return conf.queue_part("tier_key", queue, delay=label(delay), tier=name)
+
+
+def dead_letter_exchange(queue: str) -> str:
+    return conf.queue_part("dead_letter_exchange", queue)
+
+
+def dead_letter_queue(queue: str) -> str:
+    return conf.queue_part("dead_letter_queue", queue)
+
+
+def dead_letter_key(queue: str) -> str:
+    """Return the routing key that leads to the DLQ; "" where its exchange ignores it."""
+    name = dead_letter_queue(queue)
+    return conf.queue_part("dead_letter_key", queue, dead_letter_queue=name)
+
+
+def owns_dead_letter_queue() -> bool:
+    """Whether DLQs are ours alone: by declaring them or by COLLECT_DLQ, and not the whole bus's."""
+    parts = set(placeholders(conf.names["dead_letter_queue"]))
+    is_said = conf.topology == "declare" or bool(conf.collect_dlq)
+    return is_said and bool(parts & {"queue", "name", "service"})
+
+
+def resources(spec: QueueSpec) -> Iterator[Resource]:
+    """Yield what *spec* needs, in the order in which it can be declared."""
+    for exchange in dict.fromkeys((spec.exchange, *(each for each, _ in spec.bindings))):
+        yield Exchange(name=exchange, kind=type_of(exchange))
+    yield from family(spec)
+    for exchange, key in spec.bindings:
+        yield Bind(queue=spec.name, exchange=exchange, key=key)
+
+
+def family(spec: QueueSpec) -> Iterator[Resource]:
+    """Yield the queue with its DLQ and its tiers, but without what it is bound by."""
+    queue, delays = spec.name, spec.delays
+    yield from _dead_letters(queue)
+    yield QueueResource(name=queue, arguments=_work_arguments(spec))
+    yield from _named_exchange(retry_exchange(queue), "retry")
+    for delay in sorted(set(delays) - {0.0}):
+        name = tier(queue, delay)
+        yield QueueResource(name=name, arguments=_tier_arguments(queue, delay))
+        yield from _bound(name, retry_exchange(queue), tier_key(queue, delay))
+
+
+def _dead_letters(queue: str) -> Iterator[Resource]:
+    name, exchange = dead_letter_queue(queue), dead_letter_exchange(queue)
+    limit = {"x-delivery-limit": _NO_LIMIT} if _is_quorum() else {}
+    yield from _named_exchange(exchange, "dead_letter")
+    yield QueueResource(name=name, arguments={**_type(), **limit})
+    yield from _bound(name, exchange, dead_letter_key(queue))
+
+
+def _named_exchange(name: str, purpose: str) -> Iterator[Exchange]:
+    # The default exchange is always there, and everything is bound to it by its name.
+    if name:
+        yield Exchange(name=name, kind=conf.exchange_types[purpose])
+
+
+def _bound(queue: str, exchange: str, key: str) -> Iterator[Bind]:
+    if exchange:
+        yield Bind(queue=queue, exchange=exchange, key=key)
+
+
+def _work_arguments(spec: QueueSpec) -> dict[str, Any]:
+    queue = spec.name
+    limit = {"x-delivery-limit": _DELIVERY_LIMIT} if _is_quorum() else {}
+    key = dead_letter_key(queue)
+    return {
+        **_type(),
+        **_at_least_once(),
+        **limit,
+        "x-dead-letter-exchange": dead_letter_exchange(queue),
+        **({"x-dead-letter-routing-key": key} if key else {}),
+        **({"x-single-active-consumer": True} if spec.is_ordered else {}),
+    }
+
+
+def _tier_arguments(queue: str, delay: float) -> dict[str, Any]:
+    # One queue per delay: RabbitMQ expires messages at the head of a queue only, so mixed
+    # delays would hold each other up. Back through the default exchange, to this queue alone.
+    written = label(delay)
+    return {
+        **_type(),
+        **_at_least_once(),
+        "x-message-ttl": round(delay * 1000),
+        "x-dead-letter-exchange": conf.queue_part("tier_return_exchange", queue, delay=written),
+        "x-dead-letter-routing-key": conf.queue_part("tier_return_key", queue, delay=written),
+    }
+
+
+def _type() -> dict[str, Any]:
+    return {"x-queue-type": conf.queue_type}
+
+
+def _at_least_once() -> dict[str, Any]:
+    # Without reject-publish the broker falls back to at-most-once, and says so in its log only.
+    if not _is_quorum():
+        return {}
+    return {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
+
+
+def _is_quorum() -> bool:
+    return conf.queue_type == "quorum"
+
+
+def target_of(address: Address) -> tuple[str, str]:
+    """Return the exchange and the routing key that *address* means."""
+    match address:
+        case ToExchange(exchange=exchange, routing_key=routing_key):
+            return exchange, routing_key
+        case ToQueue(queue=queue):
+            return "", queue
+        case ToReply(reply_to=reply_to):
+            return "", reply_to
+        case ToTier(queue=queue, delay=delay) if not delay:
+            return "", queue
+        case ToTier(queue=queue, delay=delay):
+            return retry_exchange(queue), tier_key(queue, delay)
+
+
+def reply_problem(address: Address) -> str:
+    """Say why nothing is answered to this place, or return ""."""
+    # Whoever may publish a ping could otherwise have us write into any queue in our name.
+    if isinstance(address, ToReply) and not address.reply_to.startswith(f"{DIRECT_REPLY}."):
+        return "its reply_to is not a direct reply-to address"
+    return ""
+
+
+def missed_tiers(batch: Sequence[Outgoing], receipts: Sequence[Receipt]) -> dict[int, str]:
+    """Return the places in *batch* of retries that no tier took, with their queues."""
+    return {
+        index: outgoing.address.queue
+        for index, (outgoing, receipt) in enumerate(zip(batch, receipts, strict=True))
+        if isinstance(outgoing.address, ToTier) and isinstance(receipt, Unroutable | Refused)
+    }

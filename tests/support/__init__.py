@@ -1,0 +1,1 @@
+"""Machinery of the suite that no test tests by itself."""
