@@ -207,7 +207,7 @@ def test_there_are_few_settings():
 
 def test_the_tables_of_metrics_are_the_code_s():
     page = DOCS / "reference/metrics.md"
-    sections = {"What a process did": EVENT_METRICS, "What the tables say": TABLE_METRICS}
+    sections = {"Metrics of a process": EVENT_METRICS, "Metrics of the tables": TABLE_METRICS}
 
     for heading, metrics in sections.items():
         assert rows(page, heading) == [
