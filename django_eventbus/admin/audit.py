@@ -26,7 +26,6 @@ from django_eventbus.admin.pages import permitted_url
 from django_eventbus.dead_letters.selection import Selection
 from django_eventbus.exceptions import BadSelection
 from django_eventbus.models import AuditEntry, FailureGroup
-from django_eventbus.translations import translated
 
 #: Characters of a selection that are read for a column: a list of ids can be very long.
 SELECTION_LIMIT = 1000
@@ -87,7 +86,7 @@ class AuditEntryAdmin(PlainReadOnlyAdmin):
 
     @admin.display(description=_("reason"))
     def because(self, entry: AuditEntry) -> str:
-        return short(_why(entry))
+        return short(entry.reason_text)
 
     @admin.display(description=_("selection"))
     def selection(self, entry: AuditEntry) -> str:
@@ -95,7 +94,7 @@ class AuditEntryAdmin(PlainReadOnlyAdmin):
 
     @admin.display(description=_("reason"))
     def whole_reason(self, entry: AuditEntry) -> str:
-        return render_text(_why(entry))
+        return render_text(entry.reason_text)
 
     @admin.display(description=_("selection"))
     def whole_selection(self, entry: Any) -> str:
@@ -154,11 +153,6 @@ def selection_url(request: HttpRequest, entry: AuditEntry) -> str:
 
 def _using(entry: AuditEntry) -> str:
     return entry._state.db or DEFAULT_DB_ALIAS
-
-
-def _why(entry: AuditEntry) -> str:
-    """Return the reason: a person's unchanged, a plan's in the reader's language."""
-    return translated(entry.why) if entry.verb in AuditEntry.BY_PLANS else entry.why
 
 
 def selection_text(query: str, using: str, limit: int) -> str:

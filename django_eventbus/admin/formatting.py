@@ -26,7 +26,6 @@ from django_eventbus.dead_letters.redaction import redacted
 from django_eventbus.dead_letters.selection import Selection, Term
 from django_eventbus.models import FailureGroup
 from django_eventbus.models.message_columns import MessageColumns
-from django_eventbus.translations import translated
 
 #: Counts by outcome.
 _COUNTS: dict[str, Any] = {
@@ -78,8 +77,7 @@ def _part(name: str, value: object) -> str:
 def _value_text(name: str, text: str) -> str:
     if name == "until":
         return f"{localised(datetime.fromisoformat(text)):%Y-%m-%d %H:%M}"
-    # A patch is data, not a sentence to translate.
-    return text if name == "patch" else translated(text)
+    return text
 
 
 #: Bytes of a body that are read.

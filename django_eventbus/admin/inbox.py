@@ -22,7 +22,6 @@ from django_eventbus.admin.permissions import visible_queues
 from django_eventbus.conf import conf
 from django_eventbus.durations import label
 from django_eventbus.models import InboxRecord
-from django_eventbus.translations import translated
 
 
 @admin.register(InboxRecord)
@@ -63,7 +62,7 @@ class InboxRecordAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("error"))
     def what_failed(self, record: InboxRecord) -> str:
-        return short(_why(record))
+        return short(record.error_text)
 
     @admin.display(description=_("waits in tier"))
     def waits(self, record: InboxRecord) -> str:
@@ -71,10 +70,4 @@ class InboxRecordAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("error"))
     def whole_error(self, record: InboxRecord) -> str:
-        return render_text(_why(record))
-
-
-def _why(record: InboxRecord) -> str:
-    """Return the error unchanged, or the reason of a skip in the reader's language."""
-    is_skipped = record.state == InboxRecord.State.SKIPPED
-    return translated(record.error) if is_skipped else record.error
+        return render_text(record.error_text)

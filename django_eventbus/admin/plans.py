@@ -39,7 +39,6 @@ from django_eventbus.exceptions import BadPlan
 from django_eventbus.models import DeadLetter, Plan, PlannedLetter, Worker
 from django_eventbus.redrive import plans
 from django_eventbus.redrive.plans import progress
-from django_eventbus.translations import translated
 
 #: The width of the progress bar, in the units of its SVG.
 BAR_WIDTH = 1000
@@ -103,11 +102,11 @@ def _parts(counts: dict[str, int]) -> list[Part]:
 
 
 def state_in_words(state: str, note: str) -> tuple[str, str]:
-    """Return the label of a plan's *state*, and the reason; "Paused by ada." is both."""
-    name, why = capfirst(str(Plan.State(state).label)), translated(note)
-    if why.startswith(name):
-        return why, ""
-    return (f"{name}:" if why else name), why
+    """Return the label of a plan's *state*, and its *note*; "Paused by ada." is both."""
+    name = capfirst(str(Plan.State(state).label))
+    if note.startswith(name):
+        return note, ""
+    return (f"{name}:" if note else name), note
 
 
 def latest_outcomes(plan: Plan) -> list[dict[str, Any]]:
@@ -137,9 +136,9 @@ def _outcome_rows(plan: Plan, rows: list[PlannedLetter]) -> list[dict[str, Any]]
             "letter_id": row.dead_letter_id,
             "state": row.state,
             "name": row.get_state_display(),
-            "why": short(f"{row.why}: {errors[row.pk]}")
+            "why": short(f"{row.reason_text}: {errors[row.pk]}")
             if errors.get(row.pk)
-            else translated(visible(row.why)),
+            else visible(row.reason_text),
             "at": row.settled_at or row.sent_at,
         }
         for row in rows
@@ -225,7 +224,7 @@ class PlanAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("note"))
     def remark(self, plan: Plan) -> str:
-        return translated(plan.note)
+        return plan.note_text
 
 
 def plan_name(plan: Plan) -> str:
@@ -262,7 +261,7 @@ def progress_view(model_admin: PlanAdmin, request: HttpRequest, plan_id: int) ->
 
 def page_context(model_admin: PlanAdmin, request: HttpRequest, plan: Plan) -> dict[str, Any]:
     """Return the context of the page of *plan*."""
-    progress, (state, note) = progress_of(plan), state_in_words(plan.state, plan.note)
+    progress, (state, note) = progress_of(plan), state_in_words(plan.state, plan.note_text)
     return {
         "texts": {"state": state, "note": note},
         "progress": progress,

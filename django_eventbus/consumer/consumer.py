@@ -16,7 +16,7 @@ from django_eventbus.consumer.announcements import announce_settlement
 from django_eventbus.consumer.deliveries import ReadDelivery
 from django_eventbus.consumer.failures import Parking
 from django_eventbus.consumer.inbox import Inbox
-from django_eventbus.dead_letters.parking import discard_reason, heal_unreached
+from django_eventbus.dead_letters.parking import Discarded, find_discard, heal_unreached
 from django_eventbus.events.message import ORIGINAL_QUEUE, RETRY_COUNT, SUBSCRIPTION
 from django_eventbus.events.system import is_system_event, pong_to
 from django_eventbus.exceptions import BrokerUnavailable, Busy, Unavailable, Undecodable, Unmatched
@@ -89,8 +89,8 @@ class Consumer:
             return
         # For a message that is addressed to a subscription, the inbox checks this itself.
         is_unreached = bool(delivery.message.round and not delivery.message.subscription)
-        if is_unreached and (reason := _why_discarded(delivery)):
-            settlements.append(_skipped(reason))
+        if is_unreached and (discard := _find_discard(delivery)):
+            settlements.append(_skipped(str(discard)))
             return
         subscriptions = registry.receivers(delivery.queue, delivery.message)
         if not subscriptions:
@@ -127,8 +127,8 @@ class Consumer:
             return Settlement(subscription=None, outcome=Skipped(reason=str(error)), error=error)
         if state := _final_state(delivery):
             return Settlement(subscription=None, outcome=Duplicate(state=state))
-        if delivery.message.round and (reason := _why_discarded(delivery)):
-            return _skipped(reason)
+        if delivery.message.round and (discard := _find_discard(delivery)):
+            return _skipped(str(discard))
         policy = policy_for(delivery.message, registry.ordered_on(delivery.queue))
         now = timezone.now()
         when = DecisionTime(now=now, since=self._tried_since(delivery), latest=now)
@@ -217,10 +217,10 @@ def _final_state(delivery: Delivery) -> str:
     return found.state if found and found.is_final else ""
 
 
-def _why_discarded(delivery: Delivery) -> str:
+def _find_discard(delivery: Delivery) -> Discarded | None:
     using = database_of(delivery.queue)
     with proven(using):
-        return discard_reason(delivery.message, queue=delivery.queue, using=using)
+        return find_discard(delivery.message, queue=delivery.queue, using=using)
 
 
 def database_of(queue: str) -> str:

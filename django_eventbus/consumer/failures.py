@@ -11,7 +11,13 @@ from datetime import datetime, timedelta
 from django.utils import timezone
 
 from django_eventbus.conf import conf
-from django_eventbus.dead_letters.parking import ERROR_LIMIT, park, parking_cause, traceback_of
+from django_eventbus.dead_letters.parking import (
+    ERROR_LIMIT,
+    Discarded,
+    park,
+    parking_cause,
+    traceback_of,
+)
 from django_eventbus.durations import label
 from django_eventbus.events.formats import blamed
 from django_eventbus.events.message import (
@@ -107,6 +113,8 @@ class Failure:
     def record(self, record: InboxRecord, outcome: Decision, parking: Parking) -> None:
         """Write *outcome* to the inbox *record*, with the attempt and the retry or dead letter."""
         match outcome:
+            case Skipped() if isinstance(self.error, Discarded):
+                record.skipped(self.message, self.error.detail, self.error.skip_reason)
             case Skipped(reason=reason):
                 record.skipped(self.message, reason)
             case Defer(until=until):

@@ -21,7 +21,7 @@ def record(
     """
     Add an entry, in the caller's transaction.
 
-    *facts*: count, plan_id, outcome. A *selection* that is text is taken as it is.
+    *facts*: count, plan_id, outcome, note and note_detail. A *selection* that is text is taken as it is.
     """
     written = selection.query() if isinstance(selection, Selection) else selection
     facts["outcome"] = storable_json(facts.get("outcome", {}))

@@ -10,19 +10,15 @@ from typing import Any
 from msgspec.structs import replace
 
 from django_eventbus.events.message import FINAL_ERROR, FINAL_KIND, ORIGINAL_QUEUE, Message
-from django_eventbus.translations import gettext_noop as _
-from django_eventbus.translations import known
 
 #: What RabbitMQ says in x-death, and what it means.
 REASONS = {
-    "delivery_limit": known(
-        _("it was delivered more often than the queue's delivery limit allows")
-    ),
-    "expired": known(_("it expired in the queue, by a policy's or its publisher's time to live")),
-    "maxlen": known(_("the queue was full, and the broker dropped it")),
-    "rejected": known(_("a consumer rejected it without returning it to the queue")),
+    "delivery_limit": "it was delivered more often than the queue's delivery limit allows",
+    "expired": "it expired in the queue, by a policy's or its publisher's time to live",
+    "maxlen": "the queue was full, and the broker dropped it",
+    "rejected": "a consumer rejected it without returning it to the queue",
 }
-_FOREIGN = known(_("something other than this service's consumer put it into the DLQ"))
+_FOREIGN = "something other than this service's consumer put it into the DLQ"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

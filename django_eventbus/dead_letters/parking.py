@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from django.db import transaction
 from django.db.models import Q
+from django.utils.translation import override
 
 from django_eventbus.conf import conf
 from django_eventbus.dead_letters.fingerprints import (
@@ -25,20 +26,14 @@ from django_eventbus.events.text import storable, storable_json
 from django_eventbus.exceptions import Busy, Skip, Undecodable
 from django_eventbus.models import DeadLetter, FailureGroup
 from django_eventbus.models.message_columns import message_columns
+from django_eventbus.models.reasons import SkipReason
 from django_eventbus.subscriptions.outcomes import Park
 from django_eventbus.subscriptions.retries import words_of
-from django_eventbus.translations import gettext_noop, known
 
 #: Characters kept of a traceback: its end, where the error is.
 TRACEBACK_LIMIT = 20_000
 ERROR_LIMIT = 2_000
-#: How the inbox's word on what was discarded begins: by it, a restore finds its record.
-DISCARDED = "discarded: "
-known(gettext_noop("discarded: %(note)s"))
-#: The same of what was edited: by it, a re-drive of the original finds its record.
-REPLACED = "replaced by "
-known(gettext_noop("replaced by %(id)s"))
-#: Closed by a person, who has sent something else in its place or nothing at all.
+#: Closed by a person, who sent an edited message instead, or nothing.
 _CLOSED_BY_PERSON = Q(state=DeadLetter.State.DISCARDED) | (
     Q(state__in=(*DeadLetter.AWAITED, DeadLetter.State.REPLACED)) & ~Q(replaced_by="")
 )
@@ -98,7 +93,7 @@ def _is_different_message(message: Message, letter: DeadLetter) -> bool:
 
 
 def _reopen(letter: DeadLetter, values: dict[str, Any]) -> None:
-    values |= {"state": DeadLetter.State.OPEN, "note": "", "closed_at": None}
+    values |= {"state": DeadLetter.State.OPEN, "note": "", "unanswered": "", "closed_at": None}
     for name, value in values.items():
         setattr(letter, name, value)
     letter.save(using=letter._state.db, update_fields=list(values))
@@ -120,35 +115,37 @@ def heal_unreached(message: Message, *, queue: str, using: str) -> int:
 class Discarded(Skip):
     """A person has closed or edited the dead letter that the message is a re-drive of."""
 
+    def __init__(self, reason: SkipReason, detail: str) -> None:
+        with override(None):
+            super().__init__(reason.sentence(detail))
+        self.skip_reason = reason
+        self.detail = detail
 
-def discard_reason(message: Message, *, queue: str, using: str) -> str:
-    """Say that a person closed the dead letter that *message* is a re-drive of, or return ""."""
+
+def find_discard(message: Message, *, queue: str, using: str) -> Discarded | None:
+    """Return how a person closed the dead letter that *message* is a re-drive of, if one did."""
     letters = DeadLetter.objects.using(using).filter(_CLOSED_BY_PERSON, queue=queue)
     mine = letters.filter(subscription=message.subscription, message_id=message.identified().id)
     with transaction.atomic(using=using):
         # Locked, for as long as the caller's transaction: it is not restored before that ends.
         found = mine.select_for_update().only("state", "note", "replaced_by").first()
     if found is None:
-        return ""
-    is_discarded = found.state == DeadLetter.State.DISCARDED
-    return discarded(found.note) if is_discarded else f"{REPLACED}{found.replaced_by}"
+        return None
+    if found.state == DeadLetter.State.DISCARDED:
+        return Discarded(SkipReason.DISCARDED, found.note)
+    return Discarded(SkipReason.REPLACED, found.replaced_by)
 
 
 def raise_if_discarded(message: Message, *, queue: str, using: str) -> None:
     """Raise Discarded if it was, which it stays until the caller's transaction ends."""
-    if reason := discard_reason(message, queue=queue, using=using):
-        raise Discarded(reason)
+    if discard := find_discard(message, queue=queue, using=using):
+        raise discard
 
 
 def raise_if_restored(message: Message, *, queue: str, using: str) -> None:
     """Raise Busy if it is not discarded any more: it is to come again, and then be tried."""
-    if not discard_reason(message, queue=queue, using=using):
+    if not find_discard(message, queue=queue, using=using):
         raise Busy(f"{message.id} was restored just now")
-
-
-def discarded(reason: str) -> str:
-    """Return what the inbox says of what was discarded."""
-    return storable(f"{DISCARDED}{reason}", 2000)
 
 
 def traceback_of(error: BaseException) -> str:

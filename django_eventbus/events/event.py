@@ -12,15 +12,15 @@ from typing import Any, ClassVar, Self, dataclass_transform
 
 import msgspec
 
+from django_eventbus.events.text import Sentence
+from django_eventbus.events.text import gettext_noop as _
 from django_eventbus.exceptions import InvalidPayload, UnknownVersion
-from django_eventbus.translations import gettext_noop as _
-from django_eventbus.translations import known
 
-_TOO_OLD = known(
-    _("%(event)s is version %(version)s and cannot read version %(older)s: override upgrade_from()")
+_TOO_OLD = _(
+    "%(event)s is version %(version)s and cannot read version %(older)s: override upgrade_from()"
 )
-_TOO_NEW = known(
-    _("%(type)s version %(newer)s is newer than %(event)s version %(version)s: deploy the consumer")
+_TOO_NEW = _(
+    "%(type)s version %(newer)s is newer than %(event)s version %(version)s: deploy the consumer"
 )
 
 #: The event whose handler is running in this thread: the cause of what it publishes.
@@ -158,18 +158,15 @@ class Event(msgspec.Struct, metaclass=EventType):
     @classmethod
     def upgrade_from(cls, version: int, payload: Any) -> Any:
         """Lift the *payload* of an older *version* to this class's fields. Override it."""
-        raise InvalidPayload(
-            _TOO_OLD % {"event": cls.__name__, "version": cls.event_version, "older": version}
-        )
+        own = {"event": cls.__name__, "version": cls.event_version}
+        raise InvalidPayload(Sentence(_TOO_OLD, older=version, **own))
 
     @classmethod
     def received(cls, payload: Any, meta: Meta) -> Self:
         """Build the event from a received *payload*, upgraded and validated."""
         if meta.version > cls.event_version:
-            values = {"type": meta.type, "newer": meta.version}
-            raise UnknownVersion(
-                _TOO_NEW % {**values, "event": cls.__name__, "version": cls.event_version}
-            )
+            own = {"event": cls.__name__, "version": cls.event_version}
+            raise UnknownVersion(Sentence(_TOO_NEW, type=meta.type, newer=meta.version, **own))
         if meta.version < cls.event_version:
             payload = cls.upgrade_from(meta.version, payload)
         event = cls.validated(payload)

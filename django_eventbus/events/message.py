@@ -14,9 +14,8 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from django_eventbus.events.text import is_storable, storable, storable_json
-from django_eventbus.translations import gettext_noop, known
-from django_eventbus.translations import gettext_noop as _
+from django_eventbus.events.text import Sentence, is_storable, storable, storable_json
+from django_eventbus.events.text import gettext_noop as _
 
 RETRY_COUNT = "x-retry-count"
 ORIGINAL_EXCHANGE = "x-original-exchange"
@@ -56,9 +55,9 @@ _OWN_TEXTS += (TRACEPARENT, REDRIVEN_TRACEPARENT)
 #: Set by the broker or meant for it. Sent on, they would make it drop, expire or copy the message.
 _BROKERS_OWN = ("x-death", "x-first-death", "x-last-death", "x-delivery-count", "x-acquired-count")
 _SHORT = 255
-_NO_ID = known(gettext_noop("the message has no message_id"))
-_LONG_ID = known(gettext_noop("the message_id is longer than 255 bytes"))
-_BAD_ID = known(gettext_noop("the message_id holds a NUL or a lone surrogate"))
+_NO_ID = "the message has no message_id"
+_LONG_ID = "the message_id is longer than 255 bytes"
+_BAD_ID = "the message_id holds a NUL or a lone surrogate"
 
 #: What a counter may say: it goes into an integer column, and grows.
 _MOST = 2**30
@@ -66,11 +65,11 @@ _MOST = 2**30
 _last_lock = threading.Lock()
 _last_millisecond = 0
 _last_sequence = 0
-_NO_NAME = known(_("header %(name)s is not a name of at most 255 bytes"))
-_RESERVED = known(_("header %(name)s is reserved: x-*, eventbus-*, CC and BCC are the bus's own"))
-_NO_VALUE = known(_("header %(name)s is a %(type)s; write text, a whole number or a bool"))
-_TOO_BIG = known(_("header %(name)s does not fit 64 bits"))
-_NOT_STORABLE = known(_("header %(name)s holds a NUL or a lone surrogate"))
+_NO_NAME = _("header %(name)s is not a name of at most 255 bytes")
+_RESERVED = _("header %(name)s is reserved: x-*, eventbus-*, CC and BCC belong to the bus")
+_NO_VALUE = _("header %(name)s is a %(type)s; write text, a whole number or a bool")
+_TOO_BIG = _("header %(name)s does not fit 64 bits")
+_NOT_STORABLE = _("header %(name)s holds a NUL or a lone surrogate")
 
 
 # A Struct: thousands are made each second, and a frozen dataclass takes four times as long.
@@ -257,15 +256,15 @@ def headers_problem(headers: Mapping[Any, Any]) -> str:
     """Say what is wrong with a user's headers, or return ""."""
     for name, value in headers.items():
         if not isinstance(name, str) or not 0 < len(name.encode(errors="replace")) <= _SHORT:
-            return _NO_NAME % {"name": repr(name)}
+            return Sentence(_NO_NAME, name=repr(name))
         if is_reserved(name):
-            return _RESERVED % {"name": repr(name)}
+            return Sentence(_RESERVED, name=repr(name))
         if not isinstance(value, str | int):
-            return _NO_VALUE % {"name": repr(name), "type": type(value).__name__}
+            return Sentence(_NO_VALUE, name=repr(name), type=type(value).__name__)
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            return _TOO_BIG % {"name": repr(name)}
+            return Sentence(_TOO_BIG, name=repr(name))
         if not is_storable(name) or not is_storable(str(value)):
-            return _NOT_STORABLE % {"name": repr(name)}
+            return Sentence(_NOT_STORABLE, name=repr(name))
     return ""
 
 

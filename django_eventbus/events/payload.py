@@ -12,24 +12,21 @@ from uuid import UUID
 import msgspec
 from django.utils.functional import Promise
 
-from django_eventbus.events.text import DEPTH_LIMIT, is_unicode
+from django_eventbus.events.text import DEPTH_LIMIT, Sentence, is_unicode
+from django_eventbus.events.text import gettext_noop as _
 from django_eventbus.exceptions import InvalidEvent
-from django_eventbus.translations import gettext_noop as _
-from django_eventbus.translations import known
 
-_TOO_LARGE = known(
-    _(
-        "payload has %(size)s bytes as JSON; MAX_BODY_BYTES is %(limit)s. "
-        "Publish a reference to the data instead."
-    )
+_TOO_LARGE = _(
+    "payload has %(size)s bytes as JSON; MAX_BODY_BYTES is %(limit)s. "
+    "Publish a reference to the data instead."
 )
-_TOO_DEEP = known(_("%(path)s is nested too deeply"))
-_DEEPER = known(_("%(path)s… is nested deeper than %(levels)s levels"))
-_NOT_FINITE = known(_("%(path)s is %(value)s, which JSON cannot hold"))
-_SURROGATE = known(_("%(path)s holds a lone surrogate, which UTF-8 cannot hold"))
-_KEY_SURROGATE = known(_("%(path)s, a key, holds a lone surrogate, which UTF-8 cannot hold"))
-_KEY_NO_TEXT = known(_("%(path)s has the key %(key)s, which is not text"))
-_NOT_JSON = known(_("%(path)s cannot be sent as JSON: %(error)s"))
+_TOO_DEEP = _("%(path)s is nested too deeply")
+_DEEPER = _("%(path)s… is nested deeper than %(levels)s levels")
+_NOT_FINITE = _("%(path)s is %(value)s, which JSON cannot hold")
+_SURROGATE = _("%(path)s holds a lone surrogate, which UTF-8 cannot hold")
+_KEY_SURROGATE = _("%(path)s, a key, holds a lone surrogate, which UTF-8 cannot hold")
+_KEY_NO_TEXT = _("%(path)s has the key %(key)s, which is not text")
+_NOT_JSON = _("%(path)s cannot be sent as JSON: %(error)s")
 _NOT_ENCODED = (TypeError, NotImplementedError, ValueError, RecursionError)
 
 
@@ -42,7 +39,7 @@ def body_of(payload: Any, limit: int) -> bytes:
     except _NOT_ENCODED as error:
         raise InvalidEvent(_culprit(payload, "payload", error)) from None
     if len(body) > limit:
-        raise InvalidEvent(_TOO_LARGE % {"size": len(body), "limit": limit})
+        raise InvalidEvent(Sentence(_TOO_LARGE, size=len(body), limit=limit))
     return body
 
 
@@ -73,21 +70,21 @@ def _plain(value: Any) -> Any:
 
 def _checked(value: Any, path: str, depth: int = 0) -> Any:
     if depth > DEPTH_LIMIT:
-        raise InvalidEvent(_DEEPER % {"path": path[:80], "levels": DEPTH_LIMIT})
+        raise InvalidEvent(Sentence(_DEEPER, path=path[:80], levels=DEPTH_LIMIT))
     if isinstance(value, dict):
         return {_key(k, path): _checked(v, f"{path}.{k}", depth + 1) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_checked(v, f"{path}[{i}]", depth + 1) for i, v in enumerate(value)]
     if problem := _problem_with(value):
-        raise InvalidEvent(problem % {"path": path, "value": value})
+        raise InvalidEvent(Sentence(problem, path=path, value=value))
     return value
 
 
 def _key(key: Any, path: str) -> Any:
     if not isinstance(key, str | int | UUID) or isinstance(key, bool):
-        raise InvalidEvent(_KEY_NO_TEXT % {"path": path, "key": repr(key)})
+        raise InvalidEvent(Sentence(_KEY_NO_TEXT, path=path, key=repr(key)))
     if _problem_with(key):
-        raise InvalidEvent(_KEY_SURROGATE % {"path": path})
+        raise InvalidEvent(Sentence(_KEY_SURROGATE, path=path))
     return key
 
 
@@ -105,13 +102,13 @@ def _problem_with(scalar: Any) -> str:
 def _culprit(value: Any, path: str, error: Exception, depth: int = 0) -> str:
     """Say which part of *value* cannot be encoded even alone, and why."""
     if isinstance(error, RecursionError) or depth > DEPTH_LIMIT:
-        return _TOO_DEEP % {"path": path[:80]}
+        return Sentence(_TOO_DEEP, path=path[:80])
     for name, part in _parts(value):
         try:
             msgspec.json.encode(_builtins(part))
         except _NOT_ENCODED as cause:
             return _culprit(part, f"{path}{name}", cause, depth + 1)
-    return _NOT_JSON % {"path": path, "error": error}
+    return Sentence(_NOT_JSON, path=path, error=error)
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:

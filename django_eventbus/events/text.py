@@ -1,4 +1,4 @@
-"""Text and JSON that every database can store."""
+"""Text and JSON that every database can store, and sentences that can be translated."""
 
 from __future__ import annotations
 
@@ -6,11 +6,41 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from django.utils.translation import gettext
+
 #: Levels of nesting. Far below Python's limit, which depends on who is calling.
 DEPTH_LIMIT = 100
 
 #: Bits of an int; Python refuses to write more than 4,300 digits.
 _LONGEST_INT = 14_000
+
+
+class Sentence(str):
+    """A sentence in English, for logs and rows, that a page can show in the reader's language."""
+
+    template: str
+    values: dict[str, Any]
+
+    def __new__(cls, template: str, **values: Any) -> Sentence:
+        """Fill the placeholders of *template*, which gettext_noop() has marked."""
+        sentence = super().__new__(cls, template % values)
+        sentence.template, sentence.values = template, values
+        return sentence
+
+    @property
+    def translated(self) -> str:
+        return gettext(self.template) % self.values
+
+
+def gettext_noop(template: str) -> str:
+    """Mark *template* to be translated."""
+    # Not Django's own, which reads the settings: an event class can be imported without any.
+    return template
+
+
+def translated(text: str) -> str:
+    """Return a Sentence in the reader's language, and any other text unchanged."""
+    return text.translated if isinstance(text, Sentence) else text
 
 
 def is_storable(text: str) -> bool:

@@ -9,6 +9,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from django_eventbus.exceptions import AppendOnly
+from django_eventbus.models.reasons import PlanNote
 
 
 class AuditQuerySet(models.QuerySet["AuditEntry"]):
@@ -51,16 +52,17 @@ class AuditEntry(models.Model):
         CANCEL = "cancel", _("cancel the event")
         EXPORT = "export", _("export")
 
-    #: Written by the worker that carried a plan out.
-    BY_PLANS = (Verb.DISCARDED, Verb.RESTORED, Verb.PLAN_PAUSED, Verb.PLAN_ENDED)
-
     #: About what lies on the broker, not about dead letters.
     OF_DLQS = (Verb.PEEK_DLQ, Verb.REDRIVE_DLQ, Verb.REDROVE_DLQ)
 
     at = models.DateTimeField(_("at"), default=timezone.now)
     by = models.CharField(_("by"), max_length=255, blank=True)
     verb = models.CharField(_("verb"), max_length=30, choices=Verb.choices)
+    #: A person's words.
     why = models.TextField(_("why"), blank=True)
+    #: The note of the plan, if a worker wrote the entry.
+    note = models.CharField(_("note"), max_length=20, choices=PlanNote.choices, blank=True)
+    note_detail = models.CharField(_("detail of the note"), max_length=255, blank=True)
     #: The selection, as it stands in a URL; or the fingerprint of a group.
     filter = models.TextField(_("filter"), blank=True)
     count = models.PositiveIntegerField(_("count"), default=0)
@@ -90,3 +92,9 @@ class AuditEntry(models.Model):
 
     def delete(self, *args: Any, **options: Any) -> NoReturn:
         raise AppendOnly("The audit is append-only: an entry cannot be deleted.")
+
+    @property
+    def reason_text(self) -> str:
+        """The note of the plan, in the reader's language, and the words of a person."""
+        note = PlanNote(self.note).sentence(self.note_detail) if self.note else ""
+        return " ".join(filter(None, (note, self.why)))

@@ -11,19 +11,16 @@ from django.utils.translation import gettext_lazy as _
 
 from django_eventbus.events.text import storable, storable_json
 from django_eventbus.models.monitoring import SILENCE, Worker
-from django_eventbus.translations import gettext_noop, known
 
-#: A request that has run for longer is given up: its worker could not write the result.
+#: A request that has run for longer is abandoned: its worker could not write the result.
 _TIME_LIMIT = timedelta(minutes=15)
-_ABANDONED = known(
-    gettext_noop(
-        "The worker stopped before the request was finished. Check the DLQ before you submit it again."
-    )
+_ABANDONED = _(
+    "The worker stopped before the request was finished. Check the DLQ before you submit it again."
 )
 
 
 class BrokerRequestQuerySet(models.QuerySet["BrokerRequest"]):
-    """Claim requests, and give up those whose worker is gone."""
+    """Claim requests, and abandon those whose worker is gone."""
 
     def claim(self, worker: Worker) -> BrokerRequest | None:
         """Claim the oldest request that waits on one of the worker's queues, if any."""
@@ -42,14 +39,14 @@ class BrokerRequestQuerySet(models.QuerySet["BrokerRequest"]):
             setattr(request, name, value)
         return request
 
-    def give_up(self, now: datetime) -> int:
-        """Fail the requests that a worker claimed before it died. They are not run again."""
+    def abandon(self, now: datetime) -> int:
+        """Close the requests that a worker claimed before it died. They are not run again."""
         running = self.filter(state=BrokerRequest.State.RUNNING, claimed_at__lt=now - SILENCE)
         live = Worker.objects.using(self.db).live(now).values("pk")
         gone = running.exclude(worker_id__in=live) | running.filter(
             claimed_at__lt=now - _TIME_LIMIT
         )
-        return gone.update(state=BrokerRequest.State.FAILED, error=_ABANDONED, ended_at=now)
+        return gone.update(state=BrokerRequest.State.ABANDONED, ended_at=now)
 
 
 class BrokerRequest(models.Model):
@@ -64,6 +61,8 @@ class BrokerRequest(models.Model):
         RUNNING = "running", _("running")
         DONE = "done", _("done")
         FAILED = "failed", _("failed")
+        #: Its worker died, or took too long: nobody knows how far it got.
+        ABANDONED = "abandoned", _("abandoned")
 
     kind = models.CharField(max_length=10, choices=Kind.choices)
     state = models.CharField(max_length=10, choices=State.choices, default=State.SUBMITTED)
@@ -107,8 +106,13 @@ class BrokerRequest(models.Model):
     def failed(self, reason: str) -> None:
         self._end(self.State.FAILED, error=storable(reason, 2000))
 
+    @property
+    def error_text(self) -> str:
+        """The error, or why nobody knows the result, in the reader's language."""
+        return str(_ABANDONED) if self.state == self.State.ABANDONED else self.error
+
     def _end(self, state: str, **values: Any) -> None:
         changes = {"state": state, "ended_at": timezone.now(), **values}
-        # Only while the claim stands: the request may have been given up meanwhile.
+        # Only while the claim stands: the request may have been abandoned meanwhile.
         rows = type(self).objects.using(self._state.db).filter(pk=self.pk)
         rows.filter(state=self.State.RUNNING, worker_id=self.worker_id).update(**changes)

@@ -16,9 +16,7 @@ from django_eventbus.events.text import storable
 from django_eventbus.models.lookups import JsonIndex
 from django_eventbus.models.message_columns import MessageColumns, message_index
 from django_eventbus.models.outbox import OutboxEvent
-from django_eventbus.translations import gettext_noop, known
-
-_UNSENT = known(gettext_noop("It did not reach the queue %(queue)s."))
+from django_eventbus.models.reasons import UnansweredReason
 
 
 class DeadLetterQuerySet(models.QuerySet["DeadLetter"]):
@@ -36,7 +34,9 @@ class DeadLetterQuerySet(models.QuerySet["DeadLetter"]):
             # Not one that was edited: what has gone out in its place is to be handled, once.
             replaced_by="",
         )
-        return unhealed.update(state=DeadLetter.State.HEALED, closed_at=timezone.now(), note="")
+        return unhealed.update(
+            state=DeadLetter.State.HEALED, closed_at=timezone.now(), note="", unanswered=""
+        )
 
     def waiting_of(self, subscription: str, key: str) -> DeadLetterQuerySet:
         """Return those of a key that are not closed, in the order in which they were parked."""
@@ -48,9 +48,10 @@ class DeadLetterQuerySet(models.QuerySet["DeadLetter"]):
         for row in rows:
             if letter_id := row.message().number(REDRIVEN_DEAD_LETTER):
                 redriving = self.filter(pk=letter_id, state=DeadLetter.State.REDRIVING)
-                redriving.update(
-                    state=DeadLetter.State.UNKNOWN, note=_UNSENT % {"queue": row.queue}
-                )
+                redriving.mark_unanswered(UnansweredReason.UNSENT)
+
+    def mark_unanswered(self, reason: UnansweredReason) -> int:
+        return self.update(state=DeadLetter.State.UNKNOWN, unanswered=reason)
 
 
 class DeadLetter(MessageColumns):
@@ -71,7 +72,9 @@ class DeadLetter(MessageColumns):
     AWAITED = (State.REDRIVING, State.UNKNOWN)
     #: Not closed yet.
     WAITING = (State.OPEN, State.REDRIVING, State.UNKNOWN)
-    REDRIVEN_COLUMNS = ("state", "round", "redriven_at", "redriven_by", "note", "replaced_by")
+    REDRIVEN_COLUMNS = (
+        "state", "round", "redriven_at", "redriven_by", "note", "unanswered", "replaced_by",
+    )  # fmt: skip
     CLOSED = (State.HEALED, State.DISCARDED, State.REPLACED)
 
     class Kind(models.TextChoices):
@@ -116,6 +119,10 @@ class DeadLetter(MessageColumns):
     closed_at = models.DateTimeField(_("closed at"), null=True, blank=True)
     closed_by = models.CharField(_("closed by"), max_length=255, blank=True)
     note = models.TextField(_("note"), blank=True)
+    #: Why the outcome of its re-drive is not known.
+    unanswered = models.CharField(
+        _("unanswered because"), max_length=10, choices=UnansweredReason.choices, blank=True
+    )
     #: Not shown among what waits before this time.
     ignored_until = models.DateTimeField(_("ignored until"), null=True, blank=True)
     #: The id of the edited message that went out in its place.
@@ -190,7 +197,7 @@ class DeadLetter(MessageColumns):
         """Change what a re-drive changes, without saving: see REDRIVEN_COLUMNS."""
         self.state, self.round = self.State.REDRIVING, self.round + 1
         self.redriven_at, self.redriven_by = at, storable(by, 255)
-        self.note, self.replaced_by = "", replaced_by
+        self.note, self.unanswered, self.replaced_by = "", "", replaced_by
 
 
 class FailureGroup(models.Model):

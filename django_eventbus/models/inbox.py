@@ -14,11 +14,12 @@ from django_eventbus.events.message import RETRY_COUNT, Message, moment
 from django_eventbus.events.text import storable
 from django_eventbus.exceptions import Busy, TooOld
 from django_eventbus.models.message_columns import message_index
+from django_eventbus.models.reasons import SkipReason
 from django_eventbus.subscriptions.outcomes import Duplicate
 
 _COLUMNS = (
     "subscription", "message_id", "queue", "type", "source", "sent_at", "state",
-    "round", "attempt", "started", "created_at", "settled_at", "error",
+    "round", "attempt", "started", "created_at", "settled_at", "error", "skip_reason",
 )  # fmt: skip
 
 
@@ -121,7 +122,7 @@ class InboxQuerySet(models.QuerySet["InboxRecord"]):
         sent_at = message.sent_at and connection.ops.adapt_datetimefield_value(message.sent_at)
         values = (
             subscription, message.id, queue, message.type, storable(message.source, 255), sent_at,
-            state, message.round, message.attempt, 0, now, now, "",
+            state, message.round, message.attempt, 0, now, now, "", "",
         )  # fmt: skip
         # ON CONFLICT waits for whoever inserted the same key until its handler is done.
         # The lock is asked for first, in the same statement, so that nobody waits.
@@ -193,6 +194,10 @@ class InboxRecord(models.Model):
     created_at = models.DateTimeField(_("created at"), default=timezone.now)
     settled_at = models.DateTimeField(_("settled at"), default=timezone.now)
     error = models.TextField(_("error"), blank=True)
+    #: Set if a person has closed the dead letter of the message.
+    skip_reason = models.CharField(
+        _("skip reason"), max_length=10, choices=SkipReason.choices, blank=True
+    )
 
     objects = InboxQuerySet.as_manager()
 
@@ -263,8 +268,8 @@ class InboxRecord(models.Model):
     def handled(self, message: Message) -> None:
         self._settle(self.State.HANDLED, message, error="")
 
-    def skipped(self, message: Message, reason: str) -> None:
-        self._settle(self.State.SKIPPED, message, error=reason)
+    def skipped(self, message: Message, reason: str, skip_reason: str = "") -> None:
+        self._settle(self.State.SKIPPED, message, error=reason, skip_reason=skip_reason)
 
     def parked(self, message: Message, reason: str) -> None:
         self._settle(self.State.PARKED, message, error=reason)
@@ -281,17 +286,24 @@ class InboxRecord(models.Model):
         self.attempt = message.attempt - 1
         self.save(using=self._state.db, update_fields=["attempt"])
 
-    def _settle(self, state: str, message: Message, *, error: str) -> None:
+    @property
+    def error_text(self) -> str:
+        """The error, or the reason of a skip in the reader's language."""
+        return SkipReason(self.skip_reason).sentence(self.error) if self.skip_reason else self.error
+
+    def _settle(self, state: str, message: Message, *, error: str, skip_reason: str = "") -> None:
         if state not in (self.State.RETRYING, self.State.DEFERRED):
             self.due_at = None
         if state != self.State.RETRYING:
             self.delay = None
         self.state, self.round, self.attempt = state, message.round, message.attempt
-        self.started, self.settled_at, self.error = 0, timezone.now(), storable(error, 2000)
+        self.started, self.settled_at = 0, timezone.now()
+        self.error, self.skip_reason = storable(error, 2000), skip_reason
         self.save(
             using=self._state.db,
             update_fields=[
-                "state", "round", "attempt", "started", "settled_at", "error", "delay", "due_at",
+                "state", "round", "attempt", "started", "settled_at", "error", "skip_reason",
+                "delay", "due_at",
             ]
         )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, ClassVar
 
 from django.db import models
@@ -11,6 +12,9 @@ from django.utils.translation import gettext_lazy as _
 
 from django_eventbus.events.text import storable
 from django_eventbus.models.dead_letters import DeadLetter
+from django_eventbus.models.reasons import LetterReason, PlanNote
+
+_NO_NOTE = {"note": "", "note_detail": ""}
 
 
 class PlanQuerySet(models.QuerySet["Plan"]):
@@ -84,7 +88,8 @@ class Plan(models.Model):
     #: How many came to which state, once it has ended; before that it is asked of its rows.
     counts = models.JSONField(_("outcomes"), default=dict, blank=True)
     #: Why it paused, or who changed it last.
-    note = models.TextField(_("note"), blank=True)
+    note = models.CharField(_("note"), max_length=20, choices=PlanNote.choices, blank=True)
+    note_detail = models.CharField(_("detail of the note"), max_length=255, blank=True)
 
     objects = PlanQuerySet.as_manager()
 
@@ -116,6 +121,11 @@ class Plan(models.Model):
         """Whether a worker still has something to do for it."""
         return self.ended_at is None and (self.is_started or self.state == self.State.CANCELLED)
 
+    @property
+    def note_text(self) -> str:
+        """The note as a sentence in the reader's language."""
+        return PlanNote(self.note).sentence(self.note_detail) if self.note else ""
+
     def allows(self, verb: str) -> bool:
         """Whether *verb* can be applied in the present state."""
         return self.state in self.VERBS[verb]
@@ -127,24 +137,24 @@ class Plan(models.Model):
     def start(self) -> None:
         now = timezone.now()
         state = self.State.CANARY if self.canary else self.State.RUNNING
-        self._change(state=state, started_at=now, resumed_at=now, paced_at=now, note="")
+        self._change(state=state, started_at=now, resumed_at=now, paced_at=now, **_NO_NOTE)
 
     def pass_canary(self) -> None:
         self._change(state=self.State.RUNNING, paced_at=timezone.now())
 
-    def pause(self, why: str) -> None:
-        self._change(state=self.State.PAUSED, note=storable(why, 2000))
+    def pause(self, by: str) -> None:
+        self._change(state=self.State.PAUSED, **_note(PlanNote.PAUSED, by))
 
-    def pause_itself(self, why: str) -> None:
-        """Pause for a person to mend something: what comes after is judged anew."""
-        self._change(state=self.State.PAUSED, note=storable(why, 2000), resumed_at=None)
+    def pause_itself(self, note: PlanNote, detail: str) -> None:
+        """Pause until a person has fixed the cause; later outcomes are judged on their own."""
+        self._change(state=self.State.PAUSED, resumed_at=None, **_note(note, detail))
 
     def resume(self, state: str) -> None:
         now = timezone.now()
-        self._change(state=state, resumed_at=self.resumed_at or now, paced_at=now, note="")
+        self._change(state=state, resumed_at=self.resumed_at or now, paced_at=now, **_NO_NOTE)
 
-    def cancel(self, why: str) -> None:
-        self._change(state=self.State.CANCELLED, note=storable(why, 2000))
+    def cancel(self, by: str) -> None:
+        self._change(state=self.State.CANCELLED, **_note(PlanNote.CANCELLED, by))
 
     def end(self, counts: dict[str, int]) -> None:
         """Close it: nothing is pending any more, and every outcome is known."""
@@ -155,6 +165,10 @@ class Plan(models.Model):
         for name, value in values.items():
             setattr(self, name, value)
         self.save(using=self._state.db, update_fields=list(values))
+
+
+def _note(note: PlanNote, detail: str) -> dict[str, str]:
+    return {"note": note, "note_detail": storable(detail, 255)}
 
 
 class PlannedLetter(models.Model):
@@ -173,6 +187,7 @@ class PlannedLetter(models.Model):
 
     #: Something is still to be done, or to be known.
     UNSETTLED = (State.PENDING, State.SENT)
+    SETTLED_COLUMNS = ("state", "reason", "detail", "settled_at")
 
     plan = models.ForeignKey(Plan, models.CASCADE, related_name="planned")
     # Without a constraint: a dead letter that is healed may be pruned before its plan.
@@ -182,8 +197,9 @@ class PlannedLetter(models.Model):
     #: The round in which the dead letter was seen; in another it is left alone.
     round = models.PositiveIntegerField()
     state = models.CharField(max_length=10, choices=State.choices, default=State.PENDING)
-    #: Why it was skipped, or what it failed with.
-    why = models.CharField(max_length=255, blank=True)
+    #: Why it was skipped, or how it failed.
+    reason = models.CharField(max_length=20, choices=LetterReason.choices, blank=True)
+    detail = models.CharField(max_length=255, blank=True)
     #: The id of the edited message that went out in its place.
     sent_as = models.CharField(max_length=255, blank=True)
     sent_at = models.DateTimeField(null=True, blank=True)
@@ -206,3 +222,17 @@ class PlannedLetter(models.Model):
 
     def __str__(self) -> str:
         return f"dead letter {self.dead_letter_id} in plan {self.plan_id}: {self.state}"
+
+    @property
+    def reason_text(self) -> str:
+        """The reason as a sentence in the reader's language."""
+        if not self.reason:
+            return ""
+        is_state = self.reason == LetterReason.CHANGED
+        detail = DeadLetter.State(self.detail).label if is_state else self.detail
+        return LetterReason(self.reason).sentence(detail)
+
+    def settle(self, state: str, reason: str, detail: str, at: datetime) -> None:
+        """Set its outcome, without saving: see SETTLED_COLUMNS."""
+        self.state, self.settled_at = state, at
+        self.reason, self.detail = reason, storable(detail, 255)

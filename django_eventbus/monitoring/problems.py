@@ -12,7 +12,6 @@ from django.utils.translation import ngettext
 
 from django_eventbus.durations import rough
 from django_eventbus.monitoring.status_values import COUNT_LIMIT, OutboxStatus, QueueStatus, Status
-from django_eventbus.translations import translated
 from django_eventbus.transports.contract import Problem, error, unchecked, warning
 
 #: A relay that works sends a ready event within seconds.
@@ -107,13 +106,10 @@ def outbox_problems(outbox: OutboxStatus, now: datetime, *, has_relay: bool) -> 
 def _plans(status: Status) -> Iterator[Problem]:
     for plan in status.plans:
         if plan.state == "paused":
-            note = translated(plan.note)
-            is_said = note.startswith(capfirst(_("paused")))
+            is_said = plan.note.startswith(capfirst(_("paused")))
             text = _("Plan %(id)d: %(note)s") if is_said else _("Plan %(id)d is paused: %(note)s")
-            values = {"id": plan.id, "note": note}
-            remedy = _(
-                "Look at the dead letters that failed again, then resume or cancel the plan."
-            )
+            values = {"id": plan.id, "note": plan.note}
+            remedy = _("Check the dead letters that failed again, then resume or cancel the plan.")
             yield warning("paused", text % values, remedy, plan=plan.id)
     waiting = [each.id for each in status.plans if each.state != "paused"]
     if waiting and not status.has_relay:

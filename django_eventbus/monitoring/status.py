@@ -249,7 +249,7 @@ def _plans(using: str) -> Iterator[PlanStatus]:
             action=plan.action,
             state=plan.state,
             by=plan.created_by,
-            note=plan.note,
+            note=plan.note_text,
             total=total,
             settled=total - unsettled,
             queues=tuple(plan.queues),

@@ -10,10 +10,10 @@ from django.utils import timezone
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
-from django_eventbus.dead_letters.parking import DISCARDED, discarded
 from django_eventbus.events.text import storable
 from django_eventbus.models import DeadLetter, InboxRecord, Plan, PlannedLetter
 from django_eventbus.models.dead_letters import DeadLetterQuerySet
+from django_eventbus.models.reasons import SkipReason
 from django_eventbus.redrive.letters import (
     BatchResult,
     lock_unchanged,
@@ -39,7 +39,8 @@ def discard_batch(expected: Mapping[int, int], *, plan: Plan, using: str) -> Bat
     # What was handled stays that: once restored, it would be run again.
     records.exclude(state=InboxRecord.State.HANDLED).update(
         state=InboxRecord.State.SKIPPED,
-        error=discarded(plan.reason),
+        error=storable(plan.reason, 2000),
+        skip_reason=SkipReason.DISCARDED,
         settled_at=now,
         delay=None,
         due_at=None,
@@ -49,6 +50,7 @@ def discard_batch(expected: Mapping[int, int], *, plan: Plan, using: str) -> Bat
         closed_at=now,
         closed_by=storable(plan.created_by, 255),
         note=storable(plan.reason, 2000),
+        unanswered="",
     )
     return moved
 
@@ -57,8 +59,8 @@ def restore_batch(expected: Mapping[int, int], *, plan: Plan, using: str) -> Bat
     """Open again those that are still discarded. In a transaction only."""
     letters, records, moved = _locked(expected, (LetterState.DISCARDED,), using)
     # Else the inbox would take a re-drive for one that was settled.
-    by_discard = records.filter(error__startswith=DISCARDED)
-    by_discard.update(state=InboxRecord.State.PARKED, settled_at=timezone.now())
+    by_discard = records.filter(skip_reason=SkipReason.DISCARDED)
+    by_discard.update(state=InboxRecord.State.PARKED, skip_reason="", settled_at=timezone.now())
     letters.update(state=LetterState.OPEN, closed_at=None, closed_by="", note="")
     return moved
 

@@ -71,9 +71,9 @@ class BrokerRequestRunner:
         self.stop = stop
 
     def run_waiting(self) -> None:
-        """Give up dead requests, then run all that wait."""
+        """Abandon the requests of dead workers, then run all that wait."""
         requests = BrokerRequest.objects.using(DEFAULT_DB_ALIAS)
-        requests.give_up(timezone.now())
+        requests.abandon(timezone.now())
         while not self.stop.is_set() and (request := requests.claim(self.worker)):
             self._run(request)
 
@@ -104,7 +104,7 @@ class BrokerRequestRunner:
             "moved": len(moved.moved),
             "first": moved.moved[:_NAMED_MOVED],
             "stayed": len(moved.left),
-            "left": dict(list(moved.left.items())[:_NAMED_LEFT]),
+            "left": {key: moved.left[key]._asdict() for key in list(moved.left)[:_NAMED_LEFT]},
         }
 
 

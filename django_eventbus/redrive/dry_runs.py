@@ -80,8 +80,8 @@ class Forecast:
     invalid_by_target: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     #: Those that a plan under way is still to re-drive or close.
     planned: int = 0
-    #: (id of the dead letter, what is wrong with its payload) of some.
-    problems: list[tuple[int, str]] = field(default_factory=list)
+    #: The ids of some dead letters with an invalid payload, and the problems of each.
+    problems: list[tuple[int, list[str]]] = field(default_factory=list)
     #: The id of one whose payload is fine, if there is one; else of any.
     sample: int | None = None
 
@@ -211,25 +211,25 @@ def _validate(forecast: Forecast, ids: list[int], using: str, change: Callable[[
     letters = DeadLetter.objects.using(using).filter(pk__any_of=ids).order_by("pk")
     problems: Counter[bool] = Counter()
     for letter in letters.defer("traceback", "error", "payload").iterator(chunk_size=100):
-        problem = _problem_with(letter, change)
-        if forecast.sample is None or not (problem or problems[False]):
+        found = _problems_with(letter, change)
+        if forecast.sample is None or not (found or problems[False]):
             forecast.sample = letter.pk
-        problems[bool(problem)] += 1
-        if problem:
+        problems[bool(found)] += 1
+        if found:
             forecast.invalid_by_target[letter.queue, letter.subscription, letter.type] += 1
-        if problem and len(forecast.problems) < _EXAMPLES:
-            forecast.problems.append((letter.pk, problem))
+        if found and len(forecast.problems) < _EXAMPLES:
+            forecast.problems.append((letter.pk, found))
     forecast.invalid = problems[True]
 
 
-def _problem_with(letter: DeadLetter, change: Callable[[Any], Any]) -> str:
+def _problems_with(letter: DeadLetter, change: Callable[[Any], Any]) -> list[str]:
     try:
         payload = read(letter.message(), conf.max_body_bytes).payload
     except Unreadable as error:
-        return str(error)
+        return [str(error)]
     changed = change(payload)
     problems = unsendable(changed) if changed is not payload else []
-    return "; ".join(problems or problems_with(letter, changed))
+    return problems or problems_with(letter, changed)
 
 
 def dry_run_patch(

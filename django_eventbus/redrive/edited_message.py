@@ -23,13 +23,12 @@ from django_eventbus.events.message import (
     uuid7,
 )
 from django_eventbus.events.payload import body_of
-from django_eventbus.events.text import storable_json
+from django_eventbus.events.text import Sentence, gettext_noop, storable_json
 from django_eventbus.exceptions import BadEdit, BadPlan, InvalidEvent, InvalidPayload, Unreadable
 from django_eventbus.models import DeadLetter
 from django_eventbus.subscriptions.subscription import Subscription, registry
-from django_eventbus.translations import gettext_noop, known
 
-_MISSING = known(gettext_noop("%(event)s: %(field)s is missing"))
+_MISSING = gettext_noop("%(event)s: %(field)s is missing")
 
 
 def merged(target: Any, patch: Any) -> Any:
@@ -83,7 +82,7 @@ def unsendable(payload: Any) -> list[str]:
     try:
         body_of(payload, conf.max_body_bytes)
     except InvalidEvent as error:
-        return [str(error)]
+        return [_sentence_of(error)]
     return []
 
 
@@ -101,22 +100,27 @@ def _all(subscription: Subscription, message: Message, payload: Any) -> list[str
         event_class = subscription.event_class
         is_current = event_class and event_class.event_version == message.version
         fields = _field_problems(event_class, payload) if event_class and is_current else []
-        return fields or [str(error)]
+        return fields or [_sentence_of(error)]
     except Unreadable as error:
-        return [str(error)]
+        return [_sentence_of(error)]
     return []
+
+
+def _sentence_of(error: Exception) -> str:
+    # Not str(): the argument may be a Sentence, which pages translate.
+    return error.args[0] if error.args else ""
 
 
 def _field_problems(event_class: type[Event], payload: Any) -> list[str]:
     """Return what is wrong with each field: msgspec itself stops at the first."""
     if not isinstance(payload, dict):
         return []
-    found = []
+    found: list[str] = []
     for field in msgspec.structs.fields(event_class):
         name = field.encode_name
         if name not in payload:
             if field.required:
-                found.append(_MISSING % {"event": event_class.__name__, "field": name})
+                found.append(Sentence(_MISSING, event=event_class.__name__, field=name))
             continue
         try:
             msgspec.convert(payload[name], field.type, str_keys=True)

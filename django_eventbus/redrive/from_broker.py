@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from django.db.models import Max
@@ -33,10 +33,10 @@ from django_eventbus.events.message import (
 from django_eventbus.events.text import storable
 from django_eventbus.exceptions import UnknownQueue
 from django_eventbus.models import DeadLetter, InboxRecord
+from django_eventbus.models.reasons import StayReason
 from django_eventbus.observability.tracing.spans import redriven
 from django_eventbus.outages import proven
 from django_eventbus.subscriptions.subscription import registry
-from django_eventbus.translations import gettext_noop, known
 from django_eventbus.transports.contract import (
     Confirmed,
     Delivery,
@@ -55,13 +55,6 @@ _BATCH = 50
 
 #: A quorum queue hands out 2,000 at a time, whatever it is asked for.
 _MOST_UNSETTLED = 2000
-_NO_DLQ = known(
-    gettext_noop("There is no DLQ here: dead letters are in the database, see the admin.")
-)
-_CAME_BACK = known(gettext_noop("it came back while this ran"))
-_BELONGS = known(gettext_noop("it belongs to %(queue)s"))
-_NO_QUEUE = known(gettext_noop("its queue does not exist"))
-_NOT_TAKEN = known(gettext_noop("the broker did not take it now"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +75,9 @@ def find_dead_letter_queue(transport: Transport, name: str) -> DeadLetterQueue:
         if name == dlq or {name, conf.queue(name)} & set(queues):
             return DeadLetterQueue(name=dlq, queues=queues)
     if not owners:
-        raise UnknownQueue(_NO_DLQ)
-    raise UnknownQueue(f"{name!r} is no queue of this project; its DLQs are {', '.join(owners)}.")
+        raise UnknownQueue("There is no DLQ here: dead letters are in the database, see the admin.")
+    dlqs = ", ".join(owners)
+    raise UnknownQueue(f"{name!r} is not a queue of this project. The DLQs are {dlqs}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,13 +127,20 @@ def _dlq_message(delivery: Delivery, dlq: DeadLetterQueue) -> DlqMessage:
     return DlqMessage(message=message, queue=queue)
 
 
+class Stay(NamedTuple):
+    """Why a message stays in the DLQ."""
+
+    reason: str
+    detail: str = ""
+
+
 @dataclass(slots=True, kw_only=True)
 class DlqRedriveResult:
-    """What became of the messages that a re-drive from the broker took."""
+    """The messages that a re-drive from the broker moved, and those that it left."""
 
     moved: list[str] = field(default_factory=list)
-    #: What stays in the DLQ, by id, and why.
-    left: dict[str, str] = field(default_factory=dict)
+    #: The messages that stay in the DLQ, by id: a StayReason and its detail.
+    left: dict[str, Stay] = field(default_factory=dict)
 
 
 class BrokerRedrive:
@@ -171,8 +172,8 @@ class BrokerRedrive:
     def _move(self, batch: Sequence[Delivery], moved: DlqRedriveResult) -> None:
         going: list[tuple[Delivery, Outgoing]] = []
         for delivery in batch:
-            if reason := self._reason_to_stay(delivery.message):
-                moved.left[delivery.message.identified().id] = reason
+            if stay := self._reason_to_stay(delivery.message):
+                moved.left[delivery.message.identified().id] = stay
             else:
                 going.append((delivery, self._outgoing(delivery)))
         if not going:
@@ -184,15 +185,15 @@ class BrokerRedrive:
                 delivery.ack()
                 moved.moved.append(outgoing.message.id)
             else:
-                moved.left[outgoing.message.id] = _words_for(receipt)
+                moved.left[outgoing.message.id] = _refusal(receipt)
 
-    def _reason_to_stay(self, message: Message) -> str:
+    def _reason_to_stay(self, message: Message) -> Stay | None:
         redriven_at = message.redriven_at
         if redriven_at and redriven_at >= self.began_at:
-            return _CAME_BACK
+            return Stay(StayReason.RETURNED)
         owner = message.text(ORIGINAL_QUEUE)
         is_ours = not owner or owner in self.dlq.queues
-        return "" if is_ours else _BELONGS % {"queue": owner}
+        return None if is_ours else Stay(StayReason.OTHER_QUEUE, owner)
 
     def _outgoing(self, delivery: Delivery) -> Outgoing:
         found = _dlq_message(delivery, self.dlq)
@@ -226,10 +227,13 @@ def _highest(rows: Any) -> int:
     return int(rows.aggregate(highest=Max("round"))["highest"] or 0)
 
 
-def _words_for(receipt: Receipt) -> str:
-    if isinstance(receipt, Unroutable):
-        return _NO_QUEUE
-    return receipt.reason if isinstance(receipt, Rejected) else _NOT_TAKEN
+def _refusal(receipt: Receipt) -> Stay:
+    match receipt:
+        case Unroutable():
+            return Stay(StayReason.NO_QUEUE)
+        case Rejected(reason=reason):
+            return Stay(StayReason.REJECTED, reason)
+    return Stay(StayReason.NOT_ACCEPTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

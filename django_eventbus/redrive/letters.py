@@ -13,12 +13,11 @@ from django.db import connections, models, transaction
 from django.db.models import Exists, F, OuterRef, Q
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from django_eventbus.conf import conf
 from django_eventbus.dead_letters import audit
-from django_eventbus.dead_letters.parking import REPLACED
 from django_eventbus.dead_letters.selection import Selection
-from django_eventbus.durations import label
 from django_eventbus.events.message import (
     REDRIVEN_AT,
     REDRIVEN_BY,
@@ -34,22 +33,17 @@ from django_eventbus.exceptions import BadEdit
 from django_eventbus.models import DeadLetter, InboxRecord, OutboxEvent, Plan
 from django_eventbus.models.dead_letters import DeadLetterQuerySet
 from django_eventbus.models.querysets import update_grouped
+from django_eventbus.models.reasons import LetterReason, SkipReason, UnansweredReason
 from django_eventbus.observability.tracing.spans import redriven
 from django_eventbus.outbox.outbox_rows import addressed_row
 from django_eventbus.redrive.edited_message import Edit, edited_message, is_unchanged, patched
 from django_eventbus.signals import announce, event_redriven
-from django_eventbus.translations import english, gettext_noop, known
 
 Row = TypeVar("Row", bound=models.Model)
-PRUNED = known(gettext_noop("its dead letter was pruned"))
-CHANGED = known(gettext_noop("it was %(state)s meanwhile"))
-_REDRIVEN = known(gettext_noop("it was re-driven meanwhile"))
-_REDRIVEN_BY = known(gettext_noop("it was re-driven by %(by)s meanwhile"))
-
-_SILENT = known(gettext_noop("Nothing was heard of it for %(time)s."))
-_REPLACED = CHANGED % {"state": english(DeadLetter.State.REPLACED.label)}
-UNCHANGED = known(
-    gettext_noop("Nothing was changed. To send it as it was, under its own id, re-drive it.")
+#: A reason, and its detail.
+WhySkipped = tuple[LetterReason, str]
+UNCHANGED = gettext_lazy(
+    "Nothing was changed. To send it as it was, under its own id, re-drive it."
 )
 
 
@@ -60,7 +54,7 @@ class BatchResult:
     #: The id of the edited message, or "", by dead letter.
     done: dict[int, str] = field(default_factory=dict)
     #: Why nothing was done, and never will be, by dead letter.
-    reasons: dict[int, str] = field(default_factory=dict)
+    reasons: dict[int, WhySkipped] = field(default_factory=dict)
 
 
 def skip_locked(rows: models.QuerySet[Row]) -> models.QuerySet[Row]:
@@ -88,28 +82,27 @@ def lock_unchanged(
 
 def _reasons_of_missing(
     expected: Mapping[int, int], found: DeadLetterQuerySet, locked: list[DeadLetter]
-) -> dict[int, str]:
+) -> dict[int, WhySkipped]:
     """Say why those that could not be locked will not move; without a reason, they may later."""
     missing = expected.keys() - {letter.pk for letter in locked}
     if not missing:
         return {}
     others = {each.pk: each for each in found.filter(pk__in=missing)}
-    reasons = dict.fromkeys(missing - others.keys(), PRUNED)
+    reasons = dict.fromkeys(missing - others.keys(), (LetterReason.PRUNED, ""))
     for key, letter in others.items():
         # Known for good, though it is not locked: a round never comes again.
-        if letter.round != expected[key]:
-            reasons[key] = _why_not(letter, expected[key], DeadLetter.State.values)
+        if why := _why_not(letter, expected[key], DeadLetter.State.values):
+            reasons[key] = why
     return reasons
 
 
-def _why_not(letter: DeadLetter, expected_round: int, states: Collection[str]) -> str:
+def _why_not(letter: DeadLetter, expected_round: int, states: Collection[str]) -> WhySkipped | None:
     if letter.round != expected_round:
-        if not letter.redriven_by:
-            return _REDRIVEN
-        return _REDRIVEN_BY % {"by": letter.redriven_by}
+        by = letter.redriven_by
+        return (LetterReason.REDRIVEN_BY if by else LetterReason.REDRIVEN), by
     if letter.state not in states:
-        return CHANGED % {"state": english(DeadLetter.State(letter.state).label)}
-    return ""
+        return LetterReason.CHANGED, letter.state
+    return None
 
 
 def redrive(ids: Iterable[int], *, by: str, using: str) -> int:
@@ -157,11 +150,12 @@ def redrive_batch(expected: Mapping[int, int], *, plan: Plan, using: str) -> Bat
         try:
             letters_to_send.append(_letter_to_send(letter, plan))
         except BadEdit as error:
-            result.reasons[letter.pk] = str(error)
+            result.reasons[letter.pk] = LetterReason.INVALID, str(error)
     gone = send_back(letters_to_send, by=plan.created_by, using=using, tries=plan.tries)
     result.done.update((each.letter.pk, each.edited_id) for each in gone)
     left = {each.letter.pk for each in letters_to_send} - result.done.keys()
-    result.reasons.update(dict.fromkeys(left, _REPLACED))
+    replaced = LetterReason.CHANGED, str(DeadLetter.State.REPLACED)
+    result.reasons.update(dict.fromkeys(left, replaced))
     return result
 
 
@@ -219,8 +213,8 @@ def _without_replaced(letters_to_send: list[LetterToSend], using: str) -> list[L
 def _forget_replaced(message_ids: list[str], using: str) -> None:
     """Let the inbox take again what it refused for the sake of an edited message."""
     records = InboxRecord.objects.using(using).filter(message_id__in=message_ids)
-    refused = records.filter(state=InboxRecord.State.SKIPPED, error__startswith=REPLACED)
-    refused.update(state=InboxRecord.State.PARKED)
+    refused = records.filter(skip_reason=SkipReason.REPLACED)
+    refused.update(state=InboxRecord.State.PARKED, skip_reason="")
 
 
 def _copy(letter_to_send: LetterToSend, tries: int | None) -> Message:
@@ -241,17 +235,15 @@ def _copy(letter_to_send: LetterToSend, tries: int | None) -> Message:
 
 def mark_unanswered(using: str) -> int:
     """Open again, as unanswered, what was re-driven and not heard of for the TIMEOUT of REDRIVE."""
-    limit = conf.redrive.timeout
     silent = DeadLetter.objects.using(using).filter(
         state=DeadLetter.State.REDRIVING,
-        redriven_at__lt=timezone.now() - timedelta(seconds=limit),
+        redriven_at__lt=timezone.now() - timedelta(seconds=conf.redrive.timeout),
         # What replaces an edited one is answered under an id of its own.
         replaced_by="",
     )
     with transaction.atomic(using=using):
         ids = list(skip_locked(silent).values_list("pk", flat=True))
-        note = _SILENT % {"time": label(limit)}
-        return silent.filter(pk__any_of=ids).update(state=DeadLetter.State.UNKNOWN, note=note)
+        return silent.filter(pk__any_of=ids).mark_unanswered(UnansweredReason.TIMEOUT)
 
 
 def close_replaced(using: str) -> int:
@@ -270,6 +262,7 @@ def close_replaced(using: str) -> int:
             state=DeadLetter.State.REPLACED,
             closed_at=timezone.now(),
             closed_by=F("redriven_by"),
+            unanswered="",
         )
     )
 
@@ -290,7 +283,7 @@ def edit_and_redrive(
             raise _gone()
         message = edited_message(letter, edit)
         if is_unchanged(letter, edit):
-            raise BadEdit([UNCHANGED])
+            raise BadEdit([str(UNCHANGED)])
         audit.record(
             "edit and re-drive",
             by=by,
@@ -306,4 +299,4 @@ def edit_and_redrive(
 
 
 def _gone() -> BadEdit:
-    return BadEdit([_("The dead letter is no longer open, or was re-driven meanwhile.")])
+    return BadEdit([_("The dead letter is no longer open, or it was re-driven in the meantime.")])

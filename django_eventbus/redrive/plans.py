@@ -25,10 +25,7 @@ from django_eventbus.models import Plan, PlannedLetter
 from django_eventbus.models.dead_letters import DeadLetterQuerySet
 from django_eventbus.redrive.actions import ACTIONS
 from django_eventbus.redrive.edited_message import require_storable
-from django_eventbus.translations import gettext_noop, known
 
-_PAUSED = known(gettext_noop("Paused by %(by)s."))
-_CANCELLED = known(gettext_noop("Cancelled by %(by)s."))
 #: Characters of a patch that the audit keeps; the plan has all of it.
 _PATCH_LIMIT = 300
 
@@ -199,11 +196,11 @@ def change(plan_id: int, verb: str, *, by: str, using: str) -> Plan:
             case "start":
                 plan.start()
             case "pause":
-                plan.pause(_PAUSED % {"by": by})
+                plan.pause(by)
             case "resume":
                 plan.resume(Plan.State.CANARY if canary_left(plan) else Plan.State.RUNNING)
             case "cancel":
-                plan.cancel(_CANCELLED % {"by": by})
+                plan.cancel(by)
         audit.record(
             f"{verb} plan",
             by=by,
@@ -233,8 +230,8 @@ def _freeze_rows(plan: Plan, letters: DeadLetterQuerySet, using: str) -> int:
     chosen, parameters = columns.query.get_compiler(using).as_sql()
     sql = (
         f"INSERT INTO {PlannedLetter._meta.db_table} "  # noqa: S608
-        "(plan_id, dead_letter_id, round, state, why, sent_as) "
-        f"SELECT %s, chosen.id, chosen.round, %s, '', '' FROM ({chosen}) AS chosen "
+        "(plan_id, dead_letter_id, round, state, reason, detail, sent_as) "
+        f"SELECT %s, chosen.id, chosen.round, %s, '', '', '' FROM ({chosen}) AS chosen "
         # They move in the order of their rows: what was parked first goes first.
         "ORDER BY chosen.parked_at, chosen.id"
     )

@@ -15,9 +15,7 @@ from django.utils import timezone
 from django_eventbus.conf import conf
 from django_eventbus.durations import label
 from django_eventbus.models import DeadLetter, InboxRecord, Plan, PlannedLetter
-from django_eventbus.redrive.letters import CHANGED, PRUNED
-from django_eventbus.translations import english, known
-from django_eventbus.translations import gettext_noop as _
+from django_eventbus.models.reasons import LetterReason, UnansweredReason
 
 #: Seconds of a rate that may be used at once by a worker that comes late.
 _BURST = 2.0
@@ -26,12 +24,9 @@ _BURST = 2.0
 _FEWEST = 10
 
 _BATCH = 1_000
-#: A row, its state from now on, and why.
-Known = tuple[PlannedLetter, str, str]
+#: The new state of a planned letter, the reason and its detail.
+LetterOutcome = tuple[str, str, str]
 State = PlannedLetter.State
-_AGAIN = known(_("it failed, and was re-driven again since"))
-_UNSENT = known(_("it did not reach its queue"))
-_SILENT = known(_("nothing was heard of it for %(time)s"))
 
 
 class Paced(Protocol):
@@ -75,7 +70,7 @@ def allowance(plan: Paced, now: datetime, most: int) -> tuple[int, datetime]:
     return number, since + timedelta(seconds=number / plan.rate)
 
 
-def known_outcomes(plan: Plan, using: str) -> Iterator[Known]:
+def known_outcomes(plan: Plan, using: str) -> Iterator[tuple[PlannedLetter, LetterOutcome]]:
     """Yield the plan's re-drives that are under way by its rows, and not any more in truth."""
     sent = PlannedLetter.objects.using(using).filter(plan=plan, state=State.SENT)
     yield from _same_message(sent.filter(sent_as=""), using)
@@ -83,35 +78,45 @@ def known_outcomes(plan: Plan, using: str) -> Iterator[Known]:
         yield from _edited(sent.exclude(sent_as=""), using)
 
 
-def _same_message(sent: QuerySet[PlannedLetter], using: str) -> Iterator[Known]:
+def _same_message(
+    sent: QuerySet[PlannedLetter], using: str
+) -> Iterator[tuple[PlannedLetter, LetterOutcome]]:
     awaited = Q(dead_letter__state=DeadLetter.State.REDRIVING, dead_letter__round=F("round") + 1)
     # Joined from the dead letter's side: one that was pruned has no row to ask.
     answered = sent.filter(dead_letter__pk__isnull=False).exclude(awaited)
-    columns = ("id", "state", "round", "error_type", "note")
+    columns = ("id", "state", "round", "error_type", "unanswered")
     names = ("id", "round", "plan_id", *(f"dead_letter__{name}" for name in columns))
     for row in answered.select_related("dead_letter").only(*names)[:_BATCH]:
-        yield row, *outcome_of(row, row.dead_letter)
+        yield row, outcome_of(row, row.dead_letter)
     letters = DeadLetter.objects.using(using).filter(pk=OuterRef("dead_letter_id"))
     for row in sent.exclude(Exists(letters))[:_BATCH]:
-        yield row, State.UNKNOWN, PRUNED
+        yield row, (State.UNKNOWN, LetterReason.PRUNED, "")
 
 
-def outcome_of(row: PlannedLetter, letter: DeadLetter) -> tuple[str, str]:
-    """Return the state of a planned re-drive that is answered, and why it is that."""
+def outcome_of(row: PlannedLetter, letter: DeadLetter) -> LetterOutcome:
+    """Return the outcome of a planned re-drive whose dead letter is no longer re-driving."""
     if letter.round > row.round + 1:
-        return State.FAILED, _AGAIN
+        return State.FAILED, LetterReason.REDRIVEN_AGAIN, ""
     match letter.state:
         case DeadLetter.State.HEALED:
-            return State.HEALED, ""
+            return State.HEALED, "", ""
         case DeadLetter.State.OPEN:
-            return State.FAILED, letter.error_type
+            return State.FAILED, LetterReason.ERROR, letter.error_type
+        case DeadLetter.State.UNKNOWN if letter.unanswered == UnansweredReason.UNSENT:
+            return State.UNKNOWN, LetterReason.UNSENT, ""
         case DeadLetter.State.UNKNOWN:
-            return State.UNKNOWN, letter.note
-    return State.SKIPPED, CHANGED % {"state": english(DeadLetter.State(letter.state).label)}
+            return _timed_out()
+    return State.SKIPPED, LetterReason.CHANGED, letter.state
 
 
-def _edited(sent: QuerySet[PlannedLetter], using: str) -> Iterator[Known]:
-    """Look for edited messages under their own ids."""
+def _timed_out() -> LetterOutcome:
+    return State.UNKNOWN, LetterReason.TIMEOUT, label(conf.redrive.timeout)
+
+
+def _edited(
+    sent: QuerySet[PlannedLetter], using: str
+) -> Iterator[tuple[PlannedLetter, LetterOutcome]]:
+    """Search for edited messages by their own ids."""
     rows = list(sent.order_by("pk")[:_BATCH])
     ids = [row.sent_as for row in rows]
     letters = DeadLetter.objects.using(using)
@@ -125,10 +130,10 @@ def _edited(sent: QuerySet[PlannedLetter], using: str) -> Iterator[Known]:
     limit = timezone.now() - timedelta(seconds=conf.redrive.timeout)
     for row in rows:
         if row.sent_as in failed:
-            yield row, State.FAILED, failed[row.sent_as]
+            yield row, (State.FAILED, LetterReason.ERROR, failed[row.sent_as])
         elif row.sent_as in handled:
-            yield row, State.HEALED, ""
+            yield row, (State.HEALED, "", "")
         elif row.dead_letter_id in unsent_ids:
-            yield row, State.UNKNOWN, _UNSENT
+            yield row, (State.UNKNOWN, LetterReason.UNSENT, "")
         elif row.sent_at and row.sent_at < limit:
-            yield row, State.UNKNOWN, _SILENT % {"time": label(conf.redrive.timeout)}
+            yield row, _timed_out()

@@ -15,17 +15,15 @@ from django.utils import timezone
 
 from django_eventbus.dead_letters import audit
 from django_eventbus.durations import Throttle
-from django_eventbus.events.text import storable
 from django_eventbus.models import Plan, PlannedLetter
 from django_eventbus.models.querysets import update_grouped
+from django_eventbus.models.reasons import LetterReason, PlanNote
 from django_eventbus.outages import is_outage, is_worth_running_again, proven
 from django_eventbus.redrive.actions import ACTIONS
 from django_eventbus.redrive.held_keys import release_held
 from django_eventbus.redrive.letters import close_replaced, mark_unanswered
 from django_eventbus.redrive.plans import canary_left, progress
 from django_eventbus.redrive.progress import Outcomes, allowance, is_failing, known_outcomes
-from django_eventbus.translations import gettext_noop as _
-from django_eventbus.translations import known
 
 #: Re-drives in one transaction: their bodies are in memory then.
 _BATCH = 100
@@ -34,15 +32,6 @@ _SETTLE_BATCH = 1_000
 _UPKEEP_EVERY = 10.0
 #: The latest outcomes that decide whether a plan pauses.
 _WINDOW = 50
-
-_CANARY_DONE = known(
-    _("The canary of %(number)s is done: look at it, then resume the plan or cancel it.")
-)
-_FAILING = known(
-    _("%(failed)s of the latest %(total)s failed again, which is more than %(most)s %%.")
-)
-_BROKEN = known(_("It cannot go on: %(error)s. The log of the worker has the details."))
-_CANCELLED = known(_("the plan was cancelled"))
 
 logger = logging.getLogger("django_eventbus.redrive")
 
@@ -130,11 +119,12 @@ def _pause_after_error(plan_id: int, error: Exception, using: str) -> None:
     with transaction.atomic(using=using):
         plan = _claimed(plan_id, using)
         if plan and plan.is_started:
-            plan.pause_itself(_BROKEN % {"error": type(error).__name__})
+            plan.pause_itself(PlanNote.ERROR, type(error).__name__)
             audit.record(
                 "plan paused",
                 by=plan.created_by,
-                why=plan.note,
+                note=plan.note,
+                note_detail=plan.note_detail,
                 selection=plan.filter,
                 using=using,
                 plan_id=plan_id,
@@ -181,10 +171,10 @@ def _claimed(plan_id: int, using: str) -> Plan | None:
 def _settle(plan: Plan, using: str) -> int:
     """Ask the dead letters what has become of their re-drives."""
     now, rows = timezone.now(), []
-    for row, state, why in known_outcomes(plan, using):
-        row.state, row.why, row.settled_at = state, storable(why, 255), now
+    for row, outcome in known_outcomes(plan, using):
+        row.settle(*outcome, at=now)
         rows.append(row)
-    update_grouped(rows, ["state", "why", "settled_at"], using)
+    update_grouped(rows, PlannedLetter.SETTLED_COLUMNS, using)
     return len(rows)
 
 
@@ -196,19 +186,18 @@ def _decide(plan: Plan, using: str) -> None:
     if not plan.is_redrive:
         # Whether that was right only a person can tell.
         if is_canary_known:
-            _pause(plan, _CANARY_DONE % {"number": plan.canary}, using)
+            _pause(plan, PlanNote.CANARY_DONE, str(plan.canary), using)
         return
     outcomes = _latest_outcomes(plan, using)
     if is_failing(outcomes, plan.fail_percent, is_complete=is_canary_known):
-        values = {"failed": outcomes.failed, "total": outcomes.total, "most": plan.fail_percent}
-        _pause(plan, _FAILING % values, using)
+        _pause(plan, PlanNote.FAILING, f"{outcomes.failed}/{outcomes.total}", using)
     elif is_canary_known:
         plan.pass_canary()
 
 
-def _pause(plan: Plan, why: str, using: str) -> None:
-    plan.pause_itself(why)
-    _audit(plan, "plan paused", using, why=why)
+def _pause(plan: Plan, note: PlanNote, detail: str, using: str) -> None:
+    plan.pause_itself(note, detail)
+    _audit(plan, "plan paused", using)
 
 
 def _latest_outcomes(plan: Plan, using: str) -> Outcomes:
@@ -253,9 +242,8 @@ def _do(plan: Plan, rows: list[PlannedLetter], now: datetime, using: str) -> int
             # Of what was sent the outcome is awaited; the rest is done.
             row.settled_at = None if plan.is_redrive else now
         elif key in moved.reasons:
-            why = storable(moved.reasons[key], 255)
-            row.state, row.why, row.settled_at = Planned.SKIPPED, why, now
-    update_grouped(rows, ["state", "why", "settled_at", "sent_as", "sent_at"], using)
+            row.settle(Planned.SKIPPED, *moved.reasons[key], at=now)
+    update_grouped(rows, [*PlannedLetter.SETTLED_COLUMNS, "sent_as", "sent_at"], using)
     return len(moved.done)
 
 
@@ -267,16 +255,18 @@ def _end_if_over(plan: Plan, using: str) -> int:
         plan.end(progress(plan))
         is_whole = plan.state != State.CANCELLED
         verb = ACTIONS[plan.action].ended if is_whole else "plan ended"
-        _audit(plan, verb, using, why=plan.note if plan.is_redrive else plan.reason)
+        _audit(plan, verb, using)
     return skipped
 
 
-def _audit(plan: Plan, verb: str, using: str, *, why: str) -> None:
+def _audit(plan: Plan, verb: str, using: str) -> None:
     counts = progress(plan)
     audit.record(
         verb,
         by=plan.created_by,
-        why=why,
+        why="" if plan.is_redrive else plan.reason,
+        note=plan.note,
+        note_detail=plan.note_detail,
         selection=plan.filter,
         using=using,
         count=0 if plan.is_redrive else counts[ACTIONS[plan.action].done],
@@ -289,7 +279,9 @@ def _skip_pending(rows: QuerySet[PlannedLetter]) -> int:
     pending = rows.filter(state=Planned.PENDING)
     batch = pending.order_by("pk").values("pk")[:_SETTLE_BATCH]
     return pending.filter(pk__in=list(batch.values_list("pk", flat=True))).update(
-        state=Planned.SKIPPED, why=_CANCELLED, settled_at=timezone.now()
+        state=Planned.SKIPPED,
+        reason=LetterReason.PLAN_CANCELLED,
+        settled_at=timezone.now(),
     )
 
 

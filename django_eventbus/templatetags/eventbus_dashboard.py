@@ -14,7 +14,7 @@ from django.utils.text import capfirst
 
 from django_eventbus.durations import rough
 from django_eventbus.models import DeadLetter
-from django_eventbus.translations import translated
+from django_eventbus.models.reasons import StayReason
 
 register = template.Library()
 
@@ -35,9 +35,9 @@ def eventbus_age(seconds: int | None) -> str:
 
 
 @register.filter
-def eventbus_words(text: str) -> str:
-    """Translate a sentence that a worker stored."""
-    return translated(text)
+def eventbus_stay_reason(stay: dict[str, str]) -> str:
+    """Return why a message stayed in the DLQ."""
+    return StayReason(stay["reason"]).sentence(stay["detail"])
 
 
 @register.filter

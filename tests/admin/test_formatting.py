@@ -24,7 +24,7 @@ COUNTS = {"pending": 0, "discarded": 3, "skipped": 1}
         ("de", {"until": ""}, "wieder angezeigt"),
         ("de", {"until": "2026-01-31T12:00:00+00:00"}, "bis 2026-01-31 12:00"),
         ("pt-br", {"format": "csv"}, "como csv"),
-        ("de", {"failed": "its queue does not exist"}, "nicht erledigt: ihre Queue gibt es nicht"),
+        ("de", {"failed": "no connection"}, "nicht erledigt: no connection"),
         ("de", {"invented": 7, "healed": 1}, "1 behoben, invented: 7"),
     ],
 )

@@ -104,10 +104,11 @@ def troubles() -> None:
     ids = list(DeadLetter.objects.order_by("pk").values_list("pk", flat=True))
     for key, state in zip(ids, DeadLetter.State.values, strict=False):
         letter = {"state": state, "round": 1, "closed_at": now, "closed_by": "grace"}
-        note = "Nothing was heard of it for 1h." if state == "unknown" else ""
-        DeadLetter.objects.filter(pk=key).update(redriven_at=now, note=note, **letter)
+        unanswered = "timeout" if state == "unknown" else ""
+        DeadLetter.objects.filter(pk=key).update(redriven_at=now, unanswered=unanswered, **letter)
     for state in Plan.State.values:
-        Plan.objects.create(state=state, in_flight=1, fail_percent=20, note="Paused by ada.")
+        note = {"note": "paused", "note_detail": "ada"}
+        Plan.objects.create(state=state, in_flight=1, fail_percent=20, **note)
     for verb in AuditEntry.Verb.values:
         AuditEntry.objects.create(verb=verb, by="ada", outcome={"skipped": 1})
 
@@ -200,12 +201,15 @@ def broker_requests(queue: str) -> None:
     found |= {"attempts": 1, "age_seconds": 60, "bytes": 2}
     row = {"queue": queue, "limit": 5, "submitted_by": "ada", "service": conf.service}
     BrokerRequest.objects.create(kind="peek", state="done", result={"messages": [found]}, **row)
-    left = {"2": "it came back while this ran", "3": "it belongs to another.queue"}
+    left = {
+        "2": {"reason": "returned", "detail": ""},
+        "3": {"reason": "other_queue", "detail": "another.queue"},
+    }
     BrokerRequest.objects.create(
         kind="redrive", state="done", result={"moved": 1, "left": left}, **row
     )
     BrokerRequest.objects.create(kind="redrive", state="running", claimed_at=timezone.now(), **row)
-    BrokerRequest.objects.give_up(timezone.now() + timedelta(hours=1))
+    BrokerRequest.objects.abandon(timezone.now() + timedelta(hours=1))
 
 
 def test_what_came_of_a_broker_request_is_read_in_the_language_of_its_reader(bus, reader):
@@ -215,18 +219,23 @@ def test_what_came_of_a_broker_request_is_read_in_the_language_of_its_reader(bus
 
     page = reader.sees(f"queue/{quote(queue)}/change/")
 
-    german = ("abgelaufen", "sie kam währenddessen zurück", "sie gehört zu another.queue", "Worker")
+    german = (
+        "abgelaufen",
+        "sie kam währenddessen zurück",
+        "sie gehört zu another.queue",
+        "Der Worker",
+    )
     portuguese = ("expirada", "ela voltou durante", "ela pertence a another.queue", "O worker")
     for words in {"de": german, "pt_BR": portuguese}[reader.language]:
         assert words in page
-    for words in ("it came back", "it belongs", "it expired", "stopped in the middle"):
+    for words in ("it came back", "it belongs", "The worker stopped", "abandoned"):
         assert words not in page
 
 
 def test_why_a_plan_paused_is_read_in_the_language_of_its_reader(bus, reader):
     tell(bus, orders=12)
-    paused = Plan.objects.filter(note__contains="failed again").first()
-    words = {"de": "schlugen erneut fehl, mehr als", "pt_BR": "falharam de novo, mais do que"}
+    paused = Plan.objects.filter(note="failing").first()
+    words = {"de": "schlugen erneut fehl: ", "pt_BR": "falharam de novo: "}
 
     for path in ("plan/", f"plan/{paused.pk}/change/", "auditentry/"):
         assert words[reader.language] in reader.sees(path), path
@@ -272,8 +281,9 @@ def test_a_dry_run_says_in_the_language_of_its_reader_what_no_handler_can_be_giv
     page = reader.client.post(path, form, headers=headers).content.decode()
 
     expected = {
-        "de": ("ParcelWeighed: grams fehlt", "der Inhalt ist kein JSON"),
-        "pt_BR": ("ParcelWeighed: falta grams", "o corpo não é JSON"),
+        # An error that a parked message has is shown as it was recorded.
+        "de": ("ParcelWeighed: grams fehlt", "the body is not JSON"),
+        "pt_BR": ("ParcelWeighed: falta grams", "the body is not JSON"),
     }
     for words in expected[reader.language]:
         assert words in page

@@ -29,7 +29,7 @@ LARGE = 4_321_000
 
 def everywhere() -> list[str]:
     letter = DeadLetter.objects.filter(state="open").exclude(subscription="").latest("pk")
-    plan = Plan.objects.filter(note__contains="failed again").latest("pk")
+    plan = Plan.objects.filter(note="failing").latest("pk")
     planned = {"dead_letter_id": letter.pk, "state": "failed", "round": 0}
     PlannedLetter.objects.create(plan=copied(plan), **planned)
     copied(letter, message_id="large")

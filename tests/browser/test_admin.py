@@ -58,7 +58,7 @@ def test_every_list_is_one_of_cards_on_a_telephone(page, charge):
     long = "a-long-word-of-a-person-" * 5
     page.set_viewport_size({"width": 390, "height": 844})
     plan = Plan.objects.create(
-        in_flight=1, fail_percent=20, reason=long, note=long, created_by=long
+        in_flight=1, fail_percent=20, reason=long, note="paused", note_detail=long, created_by=long
     )
     AuditEntry.objects.create(
         verb="plan re-drive", by="ada", why=long, filter=f"type={long}", plan_id=plan.pk

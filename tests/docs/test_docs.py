@@ -29,6 +29,7 @@ from django_eventbus.conf.names import TEMPLATES
 from django_eventbus.conf.options import OPTIONS
 from django_eventbus.contrib.http import forward
 from django_eventbus.events import message
+from django_eventbus.models import reasons
 from django_eventbus.observability.metric_names import EVENT_METRICS, TABLE_METRICS, Kind, Metric
 from django_eventbus.observability.tracing import attributes
 from django_eventbus.observability.tracing.spans import OUTCOMES, RETURNED
@@ -406,6 +407,11 @@ def test_every_signal_is_documented():
         models.Plan.State,
         models.PlannedLetter.State,
         models.FailureGroup.Status,
+        reasons.PlanNote,
+        reasons.LetterReason,
+        reasons.UnansweredReason,
+        reasons.SkipReason,
+        reasons.StayReason,
     ],
 )
 def test_every_state_is_documented(choices: type[TextChoices]):

@@ -219,7 +219,7 @@ def test_waiting_ends_with_1_when_the_plan_pauses_itself(manage):
 
     assert waited.returncode == 1
     assert "is paused: 2 pending, 1 failed." in waited.output
-    assert "1 of the latest 1 failed again" in waited.output
+    assert "failed again: 1/1." in waited.output
     assert OutboxEvent.objects.count() < len(letters)
 
 
@@ -252,7 +252,7 @@ def test_a_discard_pauses_after_its_canary_and_is_steered_from_a_terminal():
         "ignored": 0,
     }  # fmt: skip
     assert shown.startswith(
-        f"Plan {number} is paused: 2 pending, 1 discarded. The canary of 1 is done: look"
+        f"Plan {number} is paused: 2 pending, 1 discarded. The canary of 1 is done. Check its result"
     )
     assert resumed["state"] == "running"
     assert run("eventbus_plan", number) == f"Plan {number} is done: 3 discarded.\n"

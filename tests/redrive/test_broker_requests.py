@@ -82,22 +82,22 @@ def test_a_worker_of_another_service_or_queue_does_not_take_it():
     assert BrokerRequest.objects.claim(Worker(service=conf.service, queues=["r"])) is None
 
 
-def test_a_broker_request_whose_worker_died_fails_and_is_not_done_again(worker):
+def test_a_broker_request_whose_worker_died_is_abandoned_and_not_run_again(worker):
     submit("redrive", "q", limit=1, by="ada")
     request = BrokerRequest.objects.claim(worker)
     now = timezone.now()
 
-    assert BrokerRequest.objects.give_up(now) == 0
+    assert BrokerRequest.objects.abandon(now) == 0
     later = now + SILENCE + timedelta(seconds=1)
     Worker.objects.update(expected_at=later + SILENCE)
-    assert BrokerRequest.objects.give_up(later) == 0
+    assert BrokerRequest.objects.abandon(later) == 0
     Worker.objects.all().delete()
-    assert BrokerRequest.objects.give_up(later) == 1
+    assert BrokerRequest.objects.abandon(later) == 1
 
     request.done({"moved": 1})
     found = BrokerRequest.objects.get()
-    assert (found.state, found.result) == ("failed", {})
-    assert "Check the DLQ before you submit it again." in found.error
+    assert (found.state, found.result, found.error) == ("abandoned", {}, "")
+    assert "Check the DLQ before you submit it again." in found.error_text
 
 
 def test_a_broker_request_that_cannot_be_done_says_why(worker, queue):
@@ -309,7 +309,7 @@ def test_what_lies_in_a_dlq_stays_text(admin_client, queue, worker):
     )  # fmt: skip
     BrokerRequest.objects.create(
         kind="redrive", state="done", queue=queue.name, limit=1, submitted_by="ada", reason=SCRIPT,
-        result={"moved": 2, "left": {SCRIPT: SCRIPT}},
+        result={"moved": 2, "left": {SCRIPT: {"reason": "other_queue", "detail": SCRIPT}}},
     )  # fmt: skip
 
     found = page(admin_client, queue)

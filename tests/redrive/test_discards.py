@@ -50,8 +50,8 @@ def test_a_selection_is_discarded_with_its_inbox_records(bus, fault):
     assert discard_selected(ALL, reason="obsolete", **WHO) == 3
 
     assert states() == ["discarded"] * 3
-    assert set(InboxRecord.objects.values_list("state", "error")) == {
-        ("skipped", "discarded: obsolete")
+    assert set(InboxRecord.objects.values_list("state", "skip_reason", "error")) == {
+        ("skipped", "discarded", "obsolete")
     }
     asked, done = AuditEntry.objects.order_by("pk")
     assert (asked.verb, asked.by, asked.why, asked.count) == ("discard", "ada", "obsolete", 3)
@@ -89,8 +89,10 @@ def test_a_discard_is_a_plan_that_tells_what_came_of_each(bus, fault):
 
     assert (plan.action, plan.state, plan.created_by) == ("discard", "done", "ada")
     assert plans.progress(plan) == {"pending": 0, "discarded": 1, "skipped": 1}
-    assert list(PlannedLetter.objects.order_by("pk").values_list("dead_letter", "why")) == [
-        (first.pk, "it was re-driven by ada meanwhile"),
+    assert [
+        (row.dead_letter_id, row.reason_text) for row in PlannedLetter.objects.order_by("pk")
+    ] == [
+        (first.pk, "ada re-drove it in the meantime"),
         (second.pk, ""),
     ]
 
@@ -112,7 +114,7 @@ def test_a_discard_pauses_after_its_canary_for_a_person_to_look():
     run_to_end(plan)
 
     assert plan.state == "paused"
-    assert plan.note.startswith("The canary of 2 is done: look at it")
+    assert plan.note_text.startswith("The canary of 2 is done. Check its result")
     assert states() == ["discarded"] * 2 + ["open"] * 3
     run_to_end(plans.resume(plan.pk, **WHO))
     assert states() == ["discarded"] * 5
@@ -181,13 +183,12 @@ def test_the_audit_tells_of_a_discard_that_paused_and_was_cancelled(bus):
     plans.cancel(plan.pk, by="bob", using="default")
     bus.relay()
 
-    found = AuditEntry.objects.order_by("pk").values_list("verb", "by", "why", "count")
-    note = "The canary of 1 is done: look at it, then resume the plan or cancel it."
+    found = AuditEntry.objects.order_by("pk").values_list("verb", "by", "why", "note", "count")
     assert list(found) == [
-        ("discard", "ada", "x", 3),
-        ("plan paused", "ada", note, 1),
-        ("cancel plan", "bob", "x", 0),
-        ("plan ended", "ada", "x", 1),
+        ("discard", "ada", "x", "", 3),
+        ("plan paused", "ada", "x", "canary_done", 1),
+        ("cancel plan", "bob", "x", "", 0),
+        ("plan ended", "ada", "x", "cancelled", 1),
     ]
 
 

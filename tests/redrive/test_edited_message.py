@@ -150,7 +150,7 @@ def test_everything_that_is_wrong_is_said_at_once(letter):
         "OrderWeighed: order_id is missing",
         "OrderWeighed: grams: Expected `int`, got `str`",
         "OrderWeighed: note: Expected `str`, got `int`",
-        "header 'x-retry-count' is reserved: x-*, eventbus-*, CC and BCC are the bus's own",
+        "header 'x-retry-count' is reserved: x-*, eventbus-*, CC and BCC belong to the bus",
     ]
     assert again(letter).state == "open"
     assert not OutboxEvent.objects.exists()
@@ -184,7 +184,7 @@ def test_what_was_re_driven_since_it_was_seen_is_not_edited(bus, letter):
     redrive([letter.pk], by="bob", using="default")
     bus.drain()
 
-    with pytest.raises(BadEdit, match="no longer open, or was re-driven meanwhile"):
+    with pytest.raises(BadEdit, match="no longer open, or it was re-driven in the meantime"):
         edit_and_redrive(
             letter.pk,
             Edit(payload={"order_id": 1, "grams": 1}),
@@ -238,7 +238,7 @@ def test_a_late_copy_of_what_was_edited_is_not_run(bus, unanswered, mended):
     assert run(bus) == [new]
     assert again(unanswered).state == "replaced"
     record = InboxRecord.objects.get(message_id=unanswered.message_id, subscription="weigh")
-    assert (record.state, record.error) == ("skipped", f"replaced by {new}")
+    assert (record.state, record.skip_reason, record.error) == ("skipped", "replaced", new)
 
 
 def test_a_late_copy_of_what_a_plan_patched_is_not_run(bus, unanswered, mended):
@@ -331,9 +331,9 @@ def test_a_patch_that_makes_it_invalid_is_foretold_and_skipped(bus, letter):
     bus.drain()
 
     words = "OrderWeighed: grams: Expected `int`, got `str`"
-    assert (forecast.invalid, forecast.problems) == (1, [(letter.pk, words)])
+    assert (forecast.invalid, forecast.problems) == (1, [(letter.pk, [words])])
     row = PlannedLetter.objects.get()
-    assert (row.state, row.why) == ("skipped", words)
+    assert (row.state, row.reason, row.detail) == ("skipped", "invalid", words)
     assert again(letter).state == "open"
 
 
@@ -374,4 +374,4 @@ def test_a_patched_message_that_fails_again_says_so(bus, letter):
     bus.drain()
 
     row = PlannedLetter.objects.get()
-    assert (row.state, row.why) == ("failed", "ValueError")
+    assert (row.state, row.reason, row.detail) == ("failed", "error", "ValueError")

@@ -24,6 +24,7 @@ from django_eventbus.models import (
     Plan,
     PlannedLetter,
 )
+from django_eventbus.models.reasons import PlanNote
 from django_eventbus.outbox.relay import Relay
 from django_eventbus.redrive import plans
 from django_eventbus.redrive.discards import discard
@@ -148,8 +149,8 @@ def test_a_canary_that_fails_pauses_the_plan_and_nothing_else_moves(bus, fault):
 
     assert counts(plan) == {"pending": 4, "failed": 2}
     assert again(plan).state == "paused"
-    assert again(plan).note == "2 of the latest 2 failed again, which is more than 20 %."
-    assert PlannedLetter.objects.filter(state="failed").first().why == "ValueError"
+    assert again(plan).note_text == "Too many of the latest re-drives failed again: 2/2."
+    assert PlannedLetter.objects.filter(state="failed").first().reason_text == "ValueError"
 
 
 def test_a_paused_plan_goes_on_when_it_is_resumed(bus, fault):
@@ -217,7 +218,7 @@ def test_what_was_under_way_when_it_paused_is_not_held_against_it_once_resumed(b
     park(bus, 24)
     plan = planned({"in_flight": 24})
     step_plans("default")
-    Plan.objects.get().pause_itself("It does harm.")
+    Plan.objects.get().pause_itself(PlanNote.ERROR, "ValueError")
 
     plans.resume(plan.pk, by="bob", using="default")
     bus.drain()
@@ -239,8 +240,8 @@ def test_a_plan_that_cannot_go_on_is_paused_and_keeps_nobody_from_working(bus, f
     bus.relay()
 
     assert again(broken).state == "paused"
-    assert again(broken).note == (
-        "It cannot go on: KeyError. The log of the worker has the details."
+    assert again(broken).note_text == (
+        "The plan cannot continue: KeyError. The log of the worker has the details."
     )
     assert counts(whole) == {"healed": 2}
     assert f"Plan {broken.pk} cannot go on." in caplog.text
@@ -256,7 +257,7 @@ def test_a_plan_whose_step_takes_too_long_is_paused_and_ends_no_relay(bus, fault
         bus.relay()
 
     assert again(plan).state == "paused"
-    assert again(plan).note.startswith("It cannot go on: OperationalError.")
+    assert again(plan).note_text.startswith("The plan cannot continue: OperationalError.")
 
 
 class OrderCoded(Event, type="order.coded"):
@@ -286,7 +287,7 @@ def test_what_a_payload_says_of_itself_stops_no_plan(bus):
     bus.relay()
 
     assert counts(made) == {"skipped": 1, "healed": 1}
-    assert "there is no code" in PlannedLetter.objects.get(state="skipped").why
+    assert "there is no code" in PlannedLetter.objects.get(state="skipped").reason_text
 
 
 @table(
@@ -368,8 +369,8 @@ def test_a_cancelled_plan_sends_no_more_and_still_tells_what_came_of_the_rest(bu
     assert counts(plan) == {"healed": 2, "skipped": 3}
     assert again(plan).state == "cancelled"
     assert again(plan).ended_at
-    skipped = PlannedLetter.objects.filter(state="skipped").values_list("why", flat=True)
-    assert set(skipped) == {"the plan was cancelled"}
+    skipped = PlannedLetter.objects.filter(state="skipped").values_list("reason", flat=True)
+    assert set(skipped) == {"plan_cancelled"}
     assert DeadLetter.objects.filter(state="open").count() == 3
 
 
@@ -384,7 +385,7 @@ def test_a_paused_plan_sends_nothing_and_still_tells_what_came_of_the_rest(bus, 
     bus.relay()
 
     assert counts(plan) == {"healed": 2, "pending": 1}
-    assert (again(plan).state, again(plan).note) == ("paused", "Paused by bob.")
+    assert (again(plan).state, again(plan).note_text) == ("paused", "Paused by bob.")
 
 
 def test_of_two_plans_over_the_same_dead_letters_each_moves_once(bus, fault):
@@ -396,8 +397,8 @@ def test_of_two_plans_over_the_same_dead_letters_each_moves_once(bus, fault):
     bus.relay()
 
     assert (counts(first), counts(second)) == ({"failed": 3}, {"skipped": 3})
-    whys = PlannedLetter.objects.filter(plan=second).values_list("why", flat=True)
-    assert set(whys) == {"it was re-driven by ada meanwhile"}
+    reasons = {row.reason_text for row in PlannedLetter.objects.filter(plan=second)}
+    assert reasons == {"ada re-drove it in the meantime"}
     assert set(DeadLetter.objects.values_list("round", flat=True)) == {1}
 
 
@@ -426,7 +427,7 @@ def stop_when(crew, condition):
         crew.stop.set()
 
 
-def test_what_was_discarded_or_re_driven_meanwhile_is_skipped_and_says_why(bus, fault):
+def test_what_was_discarded_or_re_driven_in_the_meantime_is_skipped_and_says_why(bus, fault):
     park(bus, 3)
     first, second, _ = DeadLetter.objects.order_by("pk")
     plan = planned()
@@ -436,10 +437,11 @@ def test_what_was_discarded_or_re_driven_meanwhile_is_skipped_and_says_why(bus, 
     step_plans("default")
 
     assert counts(plan) == {"skipped": 2, "sent": 1}
-    whys = (
-        PlannedLetter.objects.filter(state="skipped").order_by("pk").values_list("why", flat=True)
-    )
-    assert list(whys) == ["it was discarded meanwhile", "it was re-driven by eve meanwhile"]
+    skipped = PlannedLetter.objects.filter(state="skipped").order_by("pk")
+    assert [row.reason_text for row in skipped] == [
+        "it was discarded in the meantime",
+        "eve re-drove it in the meantime",
+    ]
 
 
 @pytest.mark.postgres
@@ -587,7 +589,8 @@ def test_the_audit_tells_that_a_plan_paused_itself_and_why(bus, fault):
     bus.relay()
 
     entry = AuditEntry.objects.latest("pk")
-    assert (entry.verb, entry.plan_id, entry.why) == ("plan paused", plan.pk, again(plan).note)
+    assert (entry.verb, entry.plan_id, entry.note) == ("plan paused", plan.pk, "failing")
+    assert entry.reason_text == again(plan).note_text
     assert (entry.outcome["failed"], entry.outcome["pending"]) == (1, 2)
 
 

@@ -28,13 +28,13 @@ from django_eventbus.conf.parsers import FASTEST, NUMBER_LIMIT, SLOWEST
 from django_eventbus.dead_letters.redaction import redacted
 from django_eventbus.dead_letters.selection import Selection
 from django_eventbus.durations import rough
+from django_eventbus.events.text import translated
 from django_eventbus.exceptions import BadPlan, BadSelection
 from django_eventbus.models import DeadLetter, Plan
 from django_eventbus.redrive import plans
 from django_eventbus.redrive.dry_runs import Forecast, Target, dry_run, dry_run_patch
 from django_eventbus.redrive.edited_message import merged, payload_or_none, require_storable
 from django_eventbus.redrive.plans import Pace, make_plan, start
-from django_eventbus.translations import translated
 
 #: Rows of the table of targets.
 TARGETS_LIMIT = 50
@@ -94,16 +94,16 @@ def problems_of(
     model_admin: ModelAdmin[Any], forecast: Forecast, using: str
 ) -> list[tuple[str, str, str]]:
     """Return (URL, name, problem of the payload) of some dead letters."""
-    keys = [key for key, _why in forecast.problems]
+    keys = [key for key, _problems in forecast.problems]
     letters = DeadLetter.objects.using(using).filter(pk__in=keys)
     types = dict(letters.values_list("pk", "type"))
     return [
         (
             page_url(model_admin, "change", key),
             f"{types.get(key, '')} ({key})".strip(),
-            translated(why),
+            "; ".join(map(translated, problems)),
         )
-        for key, why in forecast.problems
+        for key, problems in forecast.problems
     ]
 
 

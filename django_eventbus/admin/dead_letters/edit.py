@@ -21,6 +21,7 @@ from django_eventbus.admin.pages import database_of, page, page_url, require_vie
 from django_eventbus.admin.permissions import denial_for, hidden_from
 from django_eventbus.dead_letters.redaction import redacted
 from django_eventbus.events.message import is_reserved
+from django_eventbus.events.text import translated
 from django_eventbus.exceptions import BadEdit
 from django_eventbus.models import DeadLetter
 from django_eventbus.redrive.edited_message import (
@@ -33,7 +34,6 @@ from django_eventbus.redrive.edited_message import (
     receivers_of,
 )
 from django_eventbus.redrive.letters import UNCHANGED, edit_and_redrive
-from django_eventbus.translations import translated
 
 
 class EditForm(forms.Form):
@@ -72,7 +72,7 @@ class EditForm(forms.Form):
                 field = "headers" if problem.startswith("header ") else "payload"
                 self.add_error(field, translated(problem))
         if not self.errors and is_unchanged(self.letter, self.edit):
-            self.add_error(None, translated(UNCHANGED))
+            self.add_error(None, str(UNCHANGED))
         return data
 
     @property

@@ -15,7 +15,6 @@ from django_eventbus.admin.formatting import visible
 from django_eventbus.admin.model_admin import ago, localised
 from django_eventbus.admin.pages import permitted_url
 from django_eventbus.models import DeadLetter, InboxRecord, OutboxEvent, PlannedLetter
-from django_eventbus.translations import translated
 
 
 def outcome_in_words(letter: DeadLetter) -> str:
@@ -38,9 +37,10 @@ def is_ignored(letter: DeadLetter) -> bool:
 
 
 def note_of(letter: DeadLetter) -> str:
-    """Return the note: a worker's in the reader's language, a person's unchanged."""
-    note = visible(letter.note)
-    return translated(note) if letter.state == DeadLetter.State.UNKNOWN else note
+    """Return why the letter is unanswered, in the reader's language, or a person's note."""
+    if letter.state == DeadLetter.State.UNKNOWN and letter.unanswered:
+        return letter.get_unanswered_display()
+    return visible(letter.note)
 
 
 _IN_A_ROUND: dict[str, str | Promise] = {

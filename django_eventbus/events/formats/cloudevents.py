@@ -32,15 +32,13 @@ from django_eventbus.events.message import (
 )
 from django_eventbus.events.text import storable
 from django_eventbus.exceptions import Undecodable
-from django_eventbus.translations import gettext_noop as _
-from django_eventbus.translations import known
 
-_OTHER_TYPE = known(_("the content type is %(type)s, of which only %(read)s is read"))
-_OTHER_VERSION = known(_("specversion is %(version)s, not '1.0'"))
-_NO_OBJECT = known(_("the body is %(kind)s, not an object"))
-_BOTH = known(_("data and data_base64 are both there"))
-_NO_BASE64 = known(_("data_base64 is not Base64"))
-_NO_TIME = known(_("time is no time as RFC 3339 has it"))
+_OTHER_TYPE = "the content type is %(type)s, of which only %(read)s is read"
+_OTHER_VERSION = "specversion is %(version)s, not '1.0'"
+_NO_OBJECT = "the body is %(kind)s, not an object"
+_BOTH = "data and data_base64 are both present"
+_NO_BASE64 = "data_base64 is not Base64"
+_NO_TIME = "time is not a time in the format of RFC 3339"
 
 _PREFIX = "cloudEvents_"
 #: What AMQP's binding knows too; in headers that JMS can read there are no colons.

@@ -27,11 +27,9 @@ from django_eventbus.events.message import (
     is_reserved,
 )
 from django_eventbus.exceptions import InvalidEvent
-from django_eventbus.translations import gettext_noop as _
-from django_eventbus.translations import known
 
-_NO_ENVELOPE = known(_("the body is %(kind)s, not an object of meta, payload, status and system"))
-_NO_SOURCE = known(_("the message has no app_id"))
+_NO_ENVELOPE = "the body is %(kind)s, not an object of meta, payload, status and system"
+_NO_SOURCE = "the message has no app_id"
 
 _NAME = "envelope"
 _BESIDE = ("meta", "status", "system")
@@ -102,7 +100,7 @@ def _problems_with(parts: object) -> Iterator[str]:
         if name not in parts:
             yield MISSING % {"name": name}
         elif not _fits(name, parts[name]):
-            wanted = _("an object or an array") if name == "payload" else "an object"
+            wanted = "an object or an array" if name == "payload" else "an object"
             yield OTHER_KIND % {"name": name, "kind": kind_of(parts[name]), "wanted": wanted}
     flag = _object(parts.get("system")).get("is_debug")
     if flag is not None and not isinstance(flag, bool):

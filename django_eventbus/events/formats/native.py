@@ -11,26 +11,24 @@ from msgspec.structs import replace
 from django_eventbus.events.message import FORMAT, VERSION, Message, id_problem
 from django_eventbus.events.text import is_storable, storable
 from django_eventbus.exceptions import Undecodable
-from django_eventbus.translations import gettext_noop as _
-from django_eventbus.translations import known
 
-MISSING = known(_("%(name)s is missing"))
-OTHER_KIND = known(_("%(name)s is %(kind)s, not %(wanted)s"))
+MISSING = "%(name)s is missing"
+OTHER_KIND = "%(name)s is %(kind)s, not %(wanted)s"
 #: What JSON calls its values.
 _NAMES = {
-    dict: _("an object"),
-    list: _("an array"),
-    str: _("text"),
-    bool: _("a boolean"),
-    int: _("a number"),
-    float: _("a number"),
+    dict: "an object",
+    list: "an array",
+    str: "text",
+    bool: "a boolean",
+    int: "a number",
+    float: "a number",
     type(None): "null",
 }
-_OTHER_TYPE = known(_("the content type is %(type)s, not application/json"))
-_NOT_JSON = known(_("the body is not JSON: %(error)s"))
-_TOO_DEEP = known(_("the body is nested too deeply"))
-_TOO_LARGE = known(_("the body has %(size)s bytes; MAX_BODY_BYTES is %(limit)s"))
-_NO_TYPE = known(_("the message has no usable type"))
+_OTHER_TYPE = "the content type is %(type)s, not application/json"
+_NOT_JSON = "the body is not JSON: %(error)s"
+_TOO_DEEP = "the body is nested too deeply"
+_TOO_LARGE = "the body has %(size)s bytes; MAX_BODY_BYTES is %(limit)s"
+_NO_TYPE = "the message has no usable type"
 _SHORT = 255
 
 

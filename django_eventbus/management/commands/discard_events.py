@@ -76,5 +76,5 @@ class Command(DeadLetterCommand):
             bar.end()
 
     def _tell(self, plan: Plan, options: dict[str, Any]) -> None:
-        words = " ".join(filter(None, (plan_in_words(plan), plan.note)))
+        words = " ".join(filter(None, (plan_in_words(plan), plan.note_text)))
         self.show(plan_as_json(plan), [words], options)

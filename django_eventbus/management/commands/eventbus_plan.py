@@ -37,7 +37,7 @@ class Command(PrintingCommand):
             raise CommandError(f"There is no plan {options['plan']}.") from None
         except BadPlan as error:
             raise CommandError(str(error)) from error
-        words = " ".join(filter(None, (plan_in_words(plan), plan.note)))
+        words = " ".join(filter(None, (plan_in_words(plan), plan.note_text)))
         self.stdout.write(json.dumps(plan_as_json(plan)) if options["json"] else words)
 
     def _plan(self, **options: Any) -> Plan:

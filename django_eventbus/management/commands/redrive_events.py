@@ -29,6 +29,7 @@ from django_eventbus.management.output import (
 )
 from django_eventbus.management.worker_command import connected, positive
 from django_eventbus.models import Plan
+from django_eventbus.models.reasons import StayReason
 from django_eventbus.redrive import plans
 from django_eventbus.redrive.dry_runs import Forecast, dry_run, dry_run_patch
 from django_eventbus.redrive.from_broker import (
@@ -150,7 +151,7 @@ class Command(DeadLetterCommand):
         self.show(plan_as_json(plan), [plan_in_words(plan)], options)
         if plan.state != "done" or counts["healed"] < count:
             raise CommandError(
-                plan.note or f"{dead_letters(count - counts['healed'])} did not heal."
+                plan.note_text or f"{dead_letters(count - counts['healed'])} did not heal."
             )
 
     def _from_broker(self, options: dict[str, Any]) -> None:
@@ -191,10 +192,12 @@ class Command(DeadLetterCommand):
         self, moved: DlqRedriveResult, dlq: DeadLetterQueue, options: dict[str, Any]
     ) -> None:
         lines = [
-            f"Message {each} stays in the DLQ: {reason}." for each, reason in moved.left.items()
+            f"Message {each} stays in the DLQ: {StayReason(stay.reason).sentence(stay.detail)}."
+            for each, stay in moved.left.items()
         ]
         lines.append(f"Moved {_messages(len(moved.moved))}.")
-        self.show({"moved": moved.moved, "left": moved.left}, lines, options)
+        left = {each: stay._asdict() for each, stay in moved.left.items()}
+        self.show({"moved": moved.moved, "left": left}, lines, options)
         if moved.left:
             stay = "stays" if len(moved.left) == 1 else "stay"
             raise CommandError(f"{_messages(len(moved.left))} {stay} in {dlq.name}.")

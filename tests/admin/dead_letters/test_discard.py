@@ -434,7 +434,7 @@ def test_an_edit_of_what_was_redriven_meanwhile_is_not_sent(admin_client, bus, l
 
     again = edited(admin_client, letter, "{}", step="send")
 
-    assert "was re-driven meanwhile" in text(again)
+    assert "was re-driven in the meantime" in text(again)
     assert OutboxEvent.objects.filter(headers__has_key="x-edited-from").count() == 0
 
 

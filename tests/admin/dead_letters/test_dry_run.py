@@ -707,7 +707,7 @@ def test_an_outcome_is_told_in_words(admin_client, bus, letters):
 
     shown = text(admin_client.get(f"{LIST}?state=all"))
 
-    assert "unanswered: Nothing was heard of it for 1h." in shown
+    assert "unanswered: No outcome was reported in time." in shown
 
 
 def test_what_is_ignored_says_until_when(admin_client, letters):
@@ -1052,7 +1052,7 @@ def test_a_plan_pauses_itself_and_says_why(admin_client, bus, plan):
 
     shown = admin_client.get(f"{PLANS}{plan.pk}/change/")
 
-    assert "Paused: 1 of the latest 1 failed again" in text(shown)
+    assert "Paused: Too many of the latest re-drives failed again: 1/1." in text(shown)
     assert [part.count for part in shown.context["progress"].parts] == [0, 1, 0, 0, 0, 2]
     words = [each["why"] for each in shown.context["outcomes"]]
     assert words == ["ValueError: the card is broken"]

@@ -205,7 +205,7 @@ def test_a_queue_is_known_by_its_short_or_full_name_or_that_of_its_dlq(shop, nam
 
 @pytest.mark.parametrize("command", ["redrive_events --from-broker", "eventbus_dlq"])
 def test_a_queue_that_is_not_ours_is_refused(shop, command):
-    with pytest.raises(CommandError, match=r"'elsewhere' is no queue of this project"):
+    with pytest.raises(CommandError, match=r"'elsewhere' is not a queue of this project"):
         run(*command.split(), "elsewhere")
 
 

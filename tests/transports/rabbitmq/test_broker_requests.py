@@ -96,7 +96,7 @@ def test_a_turn_of_celery_does_broker_requests_too(shop):
     assert [each["id"] for each in BrokerRequest.objects.get().result["messages"]] == ids
 
 
-def test_a_kill_after_the_work_leaves_a_broker_request_that_is_given_up(shop, manage):
+def test_a_kill_after_the_work_leaves_a_broker_request_that_is_abandoned(shop, manage):
     shop.put(to=shop.dlq, headers=ACT)
     submit("redrive", shop.queue, limit=5, by="ada")
     environment = shop.amqp.with_settings(PARK_TO="broker", COLLECT_DLQ=False)
@@ -107,7 +107,7 @@ def test_a_kill_after_the_work_leaves_a_broker_request_that_is_given_up(shop, ma
     assert BrokerRequest.objects.get().state == "running"
     BrokerRequest.objects.update(claimed_at="2026-01-01T00:00Z")
     run_broker_requests(shop)
-    assert BrokerRequest.objects.get().state == "failed"
+    assert BrokerRequest.objects.get().state == "abandoned"
     assert eventually(lambda: shop.amqp.count(shop.dlq) == 0)
 
 
