@@ -1,1 +1,1 @@
-"""What is published, and its form on the wire. Pure: no models and no broker."""
+"""Events and their form on the wire. Pure: no models and no broker."""

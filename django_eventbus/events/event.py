@@ -23,15 +23,15 @@ _TOO_NEW = _(
     "%(type)s version %(newer)s is newer than %(event)s version %(version)s: deploy the consumer"
 )
 
-#: The event whose handler is running in this thread: the cause of what it publishes.
+#: The event whose handler runs in this thread: the cause of the events that the handler publishes.
 cause: ContextVar[Meta | None] = ContextVar("django_eventbus.cause", default=None)
-#: Fields of these names would hide what the bus and the handlers use.
+#: An event cannot have these fields: they would hide attributes that the bus uses.
 _RESERVED = frozenset(
     ("meta", "event_type", "event_version", "upgrade_from", "received", "validated")
 )
 _LAST_VERSION = 2**30
 _SHORT = 255
-#: What msgspec lets a Struct choose, as far as an event may.
+#: The options of msgspec.Struct that an event class may set.
 _OPTIONS = frozenset(
     (
         "rename", "omit_defaults", "forbid_unknown_fields", "frozen", "eq", "order", "kw_only",
@@ -43,7 +43,7 @@ _TYPE = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meta:
-    """What is known of a received event beside its payload."""
+    """The metadata of a received event: everything except its payload."""
 
     id: str
     type: str
@@ -71,7 +71,7 @@ class Meta:
 
 @contextmanager
 def caused_by(meta: Meta | None) -> Iterator[None]:
-    """Name the cause of what is published within."""
+    """Make *meta* the cause of the events that are published inside the block."""
     token = cause.set(meta)
     try:
         yield
@@ -81,7 +81,7 @@ def caused_by(meta: Meta | None) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedEvent:
-    """An event received by a pattern rather than by a class: its payload as plain JSON."""
+    """The event that a pattern subscription receives; its payload is plain JSON."""
 
     type: str
     payload: Any
@@ -89,13 +89,13 @@ class ReceivedEvent:
 
 
 def is_type(text: object) -> bool:
-    """Whether *text* is a dotted name that a broker can route by."""
+    """Whether *text* is a dotted name that a broker can use for routing."""
     return isinstance(text, str) and bool(_TYPE.fullmatch(text)) and len(text) <= _SHORT
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class EventType(msgspec.StructMeta):
-    """Take type= and version= from the class statement."""
+    """The metaclass of events: reads type= and version= from the class statement."""
 
     event_type: str
     event_version: int
@@ -110,17 +110,17 @@ class EventType(msgspec.StructMeta):
         version: int = 1,
         **options: Any,
     ) -> EventType:
-        # dict: the meta of a received event has its place there.
         if unknown := options.keys() - _OPTIONS:
-            raise TypeError(f"{name} has {min(unknown)}=; an Event takes type= and version=")
+            raise TypeError(f"{name} has {min(unknown)}=; an Event accepts type= and version=")
         if type and not is_type(type):
             raise TypeError(
                 f"{name} has type={type!r}, which is not a dotted name such as 'order.placed'"
             )
+        # "dict": a received event keeps its meta in __dict__.
         options = {"kw_only": True, "frozen": True, **options, "dict": True}
         cls = super().__new__(mcls, name, bases, namespace, **options)
-        if taken := _RESERVED.intersection(cls.__struct_fields__):
-            raise TypeError(f"{name} cannot have a field {min(taken)!r}: every Event has one")
+        if reserved := _RESERVED.intersection(cls.__struct_fields__):
+            raise TypeError(f"{name} cannot have a field {min(reserved)!r}: the name is reserved")
         if not isinstance(version, int) or not 1 <= version <= _LAST_VERSION:
             raise TypeError(
                 f"{name} has version={version!r}, which is not a whole number of at least 1"
@@ -129,7 +129,7 @@ class EventType(msgspec.StructMeta):
         cls.event_version = version
         return cls
 
-    # StructMeta would refuse the keywords that __new__ took.
+    # StructMeta.__init__ would reject the keywords of __new__.
     def __init__(cls, *args: Any, **options: Any) -> None:  # noqa: N805
         pass
 
@@ -138,7 +138,7 @@ class Event(msgspec.Struct, metaclass=EventType):
     """
     A typed event: subclass it with annotated fields and a type.
 
-    Unknown fields of a newer writer are ignored when reading.
+    A reader ignores unknown fields, which a newer publisher may have added.
     """
 
     event_type: ClassVar[str]
@@ -146,7 +146,7 @@ class Event(msgspec.Struct, metaclass=EventType):
 
     @property
     def meta(self) -> Meta:
-        """Return what is known of the event on receipt; only received events have it."""
+        """Return the metadata, which only received events have."""
         try:
             meta: Meta = self.__dict__["meta"]
         except KeyError:
@@ -157,7 +157,7 @@ class Event(msgspec.Struct, metaclass=EventType):
 
     @classmethod
     def upgrade_from(cls, version: int, payload: Any) -> Any:
-        """Lift the *payload* of an older *version* to this class's fields. Override it."""
+        """Convert the *payload* of an older *version* to the fields of this class. Override it."""
         own = {"event": cls.__name__, "version": cls.event_version}
         raise InvalidPayload(Sentence(_TOO_OLD, older=version, **own))
 
@@ -175,9 +175,9 @@ class Event(msgspec.Struct, metaclass=EventType):
 
     @classmethod
     def validated(cls, payload: Any) -> Self:
-        """Build the event from plain JSON values, or raise InvalidPayload naming the field."""
+        """Build the event from plain JSON values. InvalidPayload names the wrong field."""
         try:
-            # str_keys: JSON has no other keys, whatever the field's type says.
+            # str_keys: JSON has only text keys, also for a field of the type dict[int, …].
             return msgspec.convert(payload, cls, str_keys=True)
         except msgspec.ValidationError as error:
             raise InvalidPayload(f"{cls.__name__}: {error}") from None
@@ -187,12 +187,12 @@ class Command(Event):
     """
     A typed command: subclass it as an Event, send it with send_command().
 
-    It says what is to be done, and one queue does it.
+    It is a request to do something, and only one queue receives it.
     """
 
 
 def event_classes(parent: type[Event]) -> Iterator[type[Event]]:
-    """Yield every class below *parent*."""
+    """Yield all direct and indirect subclasses of *parent*."""
     for each in parent.__subclasses__():
         yield each
         yield from event_classes(each)

@@ -43,7 +43,7 @@ ROW = "eventbus-row"
 TRACEPARENT = "traceparent"
 TRACESTATE = "tracestate"
 
-#: Holds, in Base64, the properties that could not be read.
+#: The header with the properties that could not be read, in Base64.
 UNREADABLE = "unreadable-properties"
 _MADE = "sha256:"
 _OWN_NUMBERS: tuple[str, ...] = (RETRY_COUNT, REDRIVEN_COUNT, REDRIVEN_DEAD_LETTER, REDRIVEN_TRIES)
@@ -52,14 +52,14 @@ _OWN_TEXTS: tuple[str, ...] = (ORIGINAL_EXCHANGE, ORIGINAL_ROUTING_KEY, ORIGINAL
 _OWN_TEXTS += (SUBSCRIPTION, CAUSATION, FORMAT, REDRIVEN_AT, REDRIVEN_BY, EDITED_FROM)
 _OWN_TEXTS += (TRACEPARENT, REDRIVEN_TRACEPARENT)
 
-#: Set by the broker or meant for it. Sent on, they would make it drop, expire or copy the message.
+#: Headers that the broker sets or obeys. A copy with them could be dropped, expire or be copied.
 _BROKERS_OWN = ("x-death", "x-first-death", "x-last-death", "x-delivery-count", "x-acquired-count")
 _SHORT = 255
 _NO_ID = "the message has no message_id"
 _LONG_ID = "the message_id is longer than 255 bytes"
-_BAD_ID = "the message_id holds a NUL or a lone surrogate"
+_BAD_ID = "the message_id contains a NUL or a lone surrogate"
 
-#: What a counter may say: it goes into an integer column, and grows.
+#: The largest value of a counter: it is stored in an integer column and may still grow.
 _MOST = 2**30
 
 _last_lock = threading.Lock()
@@ -69,12 +69,12 @@ _NO_NAME = _("header %(name)s is not a name of at most 255 bytes")
 _RESERVED = _("header %(name)s is reserved: x-*, eventbus-*, CC and BCC belong to the bus")
 _NO_VALUE = _("header %(name)s is a %(type)s; write text, a whole number or a bool")
 _TOO_BIG = _("header %(name)s does not fit 64 bits")
-_NOT_STORABLE = _("header %(name)s holds a NUL or a lone surrogate")
+_NOT_STORABLE = _("header %(name)s contains a NUL or a lone surrogate")
 
 
-# A Struct: thousands are made each second, and a frozen dataclass takes four times as long.
+# A Struct, because a frozen dataclass takes four times as long to create.
 class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Body bytes, properties and headers, as a broker holds them. May be malformed."""
+    """Body bytes, properties and headers as the broker has them. They may be malformed."""
 
     id: str
     type: str
@@ -83,14 +83,14 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     source: str = ""
     sent_at: datetime | None = None
     correlation_id: str = ""
-    #: Where an answer goes, if one is wanted: an address that the transport gave out.
+    #: The address for an answer, created by the transport; "" if no answer is expected.
     reply_to: str = ""
     headers: Mapping[str, Any] = msgspec.field(default_factory=dict)
     exchange: str = ""
     routing_key: str = ""
-    #: What the transport could not read of it.
+    #: Why the transport could not read the message, or "".
     fault: str = ""
-    #: What its format says beside the payload. Read from the body or the headers, never sent.
+    #: The other fields of its format, read from the body or the headers. Never sent.
     extra: Mapping[str, Any] | None = None
 
     @property
@@ -112,22 +112,22 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def subscription(self) -> str:
-        """The only subscription meant, if the message is addressed to one."""
+        """The subscription that the message is addressed to, or ""."""
         return self.text(SUBSCRIPTION)
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """What patterns are matched with: its type, and the key it was first published with."""
+        """The names that patterns are compared with: its type and its first routing key."""
         return tuple({self.type, self.first_routing_key})
 
     @property
     def first_routing_key(self) -> str:
-        """The key that it was first published with, whatever brought it here."""
+        """The routing key of its first publication, before retries and re-drives."""
         return self.text(ORIGINAL_ROUTING_KEY) or self.routing_key
 
     @property
     def first_exchange(self) -> str:
-        """The exchange that it was first published to; "" if it was put into a queue."""
+        """The exchange of its first publication; "" if it was sent to a queue."""
         return self.text(ORIGINAL_EXCHANGE) or self.exchange
 
     @property
@@ -140,7 +140,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def last_sent_at(self) -> datetime | None:
-        """When it last had a reason to arrive for the first time: sent, due, or re-driven."""
+        """The latest of the times at which it was sent, due or re-driven."""
         times = (self.sent_at, self.not_before, self.redriven_at)
         return max(filter(None, times), default=None)
 
@@ -149,7 +149,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return parsed_time(self.text(REDRIVEN_AT))
 
     def number(self, name: str) -> int:
-        """Return the header *name* as a whole number from 0 on; 0 if it is anything else."""
+        """Return the header *name* as a number of at least 0; 0 if it is anything else."""
         value = self.headers.get(name, 0)
         if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
             return int(value)
@@ -157,12 +157,12 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return value if is_number and 0 < value < 2**63 else 0
 
     def text(self, name: str) -> str:
-        """Return the header *name* as text that fits a column; "" if it is anything else."""
+        """Return the header *name* as text that fits into a column; "" if it is not text."""
         value = self.headers.get(name, "")
         return storable(value, _SHORT) if isinstance(value, str) else ""
 
     def copy_for(self, queue: str, **changes: object) -> Message:
-        """Return a copy addressed to *queue*, its headers changed and the broker's own left out."""
+        """Return a copy for *queue* with changed headers and without those of the broker."""
         kept = self._own_headers()
         kept.setdefault(ORIGINAL_EXCHANGE, self.exchange)
         kept.setdefault(ORIGINAL_ROUTING_KEY, self.routing_key)
@@ -170,11 +170,11 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return replace(self, headers=headers, reply_to="")
 
     def identified(self) -> Message:
-        """Return the message with an id that can be stored: its own, or one made of its bytes."""
+        """Return the message with an id that can be stored: its own, or a hash of the message."""
         if self.id and not id_problem(self.id):
             return self
-        # Without the broker's own headers: it counts deliveries in one of them. With when and
-        # where it was sent: strangers send equal bytes for things that are not the same.
+        # The hash must not include the broker's headers: one of them counts deliveries. It must
+        # include the time and the routing key: different events may have equal bytes.
         headers = storable_json(self._own_headers())
         headers.pop(UNREADABLE, None)
         place = self.text(ORIGINAL_ROUTING_KEY) or storable(self.routing_key, _SHORT)
@@ -183,7 +183,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return replace(self, id=f"{_MADE}{digest.hexdigest()}")
 
     def stripped(self) -> Message:
-        """Return the message with the bus's own headers only, which can always be sent."""
+        """Return the message with only the headers of the bus, which can always be sent."""
         texts = {name: self.text(name) for name in _OWN_TEXTS}
         numbers = {name: self.number(name) for name in _OWN_NUMBERS}
         own = {**texts, **numbers, DEBUG: self.is_debug}
@@ -195,7 +195,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def is_made(message_id: str) -> bool:
-    """Whether it is an id made of a message's bytes, because it had none of its own."""
+    """Whether the id is a hash of a message that had no usable id."""
     return message_id.startswith(_MADE)
 
 
@@ -212,7 +212,7 @@ def is_brokers_own(name: str) -> bool:
 
 
 def is_of_its_past(name: str) -> bool:
-    """Whether a header tells how a message ended, which a copy that lives on must not say."""
+    """Whether a header records how the message ended, which a copy must not repeat."""
     return is_brokers_own(name) or name.lower().startswith("x-final-")
 
 
@@ -233,7 +233,7 @@ def parsed_time(text: str) -> datetime | None:
 
 
 def uuid7() -> UUID:
-    """Return a UUIDv7 (RFC 9562): ordered by time, and within a millisecond by a counter."""
+    """Return a UUIDv7 (RFC 9562), ordered by time and, within a millisecond, by a counter."""
     millisecond, sequence = _next_tick(time.time_ns() // 1_000_000)
     random = int.from_bytes(os.urandom(8)) & (2**62 - 1)
     value = (millisecond & (2**48 - 1)) << 80 | 7 << 76 | sequence << 64 | 2 << 62 | random
@@ -253,7 +253,7 @@ def _next_tick(now: int) -> tuple[int, int]:
 
 
 def headers_problem(headers: Mapping[Any, Any]) -> str:
-    """Say what is wrong with a user's headers, or return ""."""
+    """Return the first problem of a user's headers, or ""."""
     for name, value in headers.items():
         if not isinstance(name, str) or not 0 < len(name.encode(errors="replace")) <= _SHORT:
             return Sentence(_NO_NAME, name=repr(name))

@@ -1,4 +1,4 @@
-"""Turn a payload into JSON bytes, or name the field that cannot be sent."""
+"""Encode a payload as JSON, and name the field that cannot be encoded."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _TOO_LARGE = _(
 )
 _TOO_DEEP = _("%(path)s is nested too deeply")
 _DEEPER = _("%(path)s… is nested deeper than %(levels)s levels")
-_NOT_FINITE = _("%(path)s is %(value)s, which JSON cannot hold")
-_SURROGATE = _("%(path)s holds a lone surrogate, which UTF-8 cannot hold")
-_KEY_SURROGATE = _("%(path)s, a key, holds a lone surrogate, which UTF-8 cannot hold")
+_NOT_FINITE = _("%(path)s is %(value)s, which JSON cannot represent")
+_SURROGATE = _("%(path)s contains a lone surrogate, which UTF-8 cannot encode")
+_KEY_SURROGATE = _("%(path)s, a key, contains a lone surrogate, which UTF-8 cannot encode")
 _KEY_NO_TEXT = _("%(path)s has the key %(key)s, which is not text")
 _NOT_JSON = _("%(path)s cannot be sent as JSON: %(error)s")
 _NOT_ENCODED = (TypeError, NotImplementedError, ValueError, RecursionError)
 
 
 def body_of(payload: Any, limit: int) -> bytes:
-    """Encode *payload* as JSON, or raise InvalidEvent naming the field that cannot be sent."""
+    """Encode *payload* as JSON, or raise InvalidEvent, which names the field."""
     try:
         body = msgspec.json.encode(_checked(_builtins(payload), "payload"))
     except InvalidEvent:
@@ -56,7 +56,7 @@ def _plain(value: Any) -> Any:
     match value:
         case Promise():
             return str(value)
-        # Subclasses, such as SafeString, whose str() is itself again.
+        # Not str(value): for a subclass such as SafeString, it returns the subclass again.
         case str():
             return str.__str__(value)
         case int():
@@ -65,7 +65,7 @@ def _plain(value: Any) -> Any:
             return float.__float__(value)
         case Mapping():
             return dict(value)
-    raise TypeError(f"{type(value).__name__} is no JSON type")
+    raise TypeError(f"{type(value).__name__} is not a JSON type")
 
 
 def _checked(value: Any, path: str, depth: int = 0) -> Any:
@@ -91,7 +91,7 @@ def _key(key: Any, path: str) -> Any:
 def _problem_with(scalar: Any) -> str:
     if isinstance(scalar, float) and not math.isfinite(scalar):
         return _NOT_FINITE
-    # Not math.isfinite: it overflows where JSON, which holds decimals as text, does not.
+    # Not math.isfinite(): it overflows for a large decimal, which is valid as JSON text.
     if isinstance(scalar, Decimal) and not scalar.is_finite():
         return _NOT_FINITE
     if isinstance(scalar, str) and not is_unicode(scalar):
@@ -100,7 +100,7 @@ def _problem_with(scalar: Any) -> str:
 
 
 def _culprit(value: Any, path: str, error: Exception, depth: int = 0) -> str:
-    """Say which part of *value* cannot be encoded even alone, and why."""
+    """Return the path of the innermost part of *value* that cannot be encoded, and why."""
     if isinstance(error, RecursionError) or depth > DEPTH_LIMIT:
         return Sentence(_TOO_DEEP, path=path[:80])
     for name, part in _parts(value):

@@ -13,7 +13,7 @@ Place = tuple[int, int]
 
 
 def matches(pattern: str, key: str) -> bool:
-    """Whether a RabbitMQ topic exchange would route *key* through a binding of *pattern*."""
+    """Whether a RabbitMQ topic exchange would route *key* through a binding with *pattern*."""
     return _matches(_words(pattern), _words(key))
 
 
@@ -51,7 +51,7 @@ def _past_hashes(pattern: Words, places: set[int]) -> set[int]:
 
 @lru_cache(maxsize=4096)
 def _overlap(one: Words, other: Words) -> bool:
-    """Walk both patterns along every word that either could take."""
+    """Compare both patterns step by step, for every word that either could match."""
     reached: set[Place] = set()
     ahead: set[Place] = {(0, 0)}
     while ahead:
@@ -77,7 +77,7 @@ def _step(one: Words, other: Words, pair: Place) -> list[Place]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """The keys of NAMES and EXCHANGE_TYPES that lead one kind of message."""
+    """The keys of NAMES and EXCHANGE_TYPES for events or for commands."""
 
     name: str
     exchange: str
@@ -97,21 +97,22 @@ class Route:
         template = conf.names[self.routing_key]
         if template == "{type}":
             return pattern
-        # Also of other services and versions: their words are not known here.
+        # The names of other services and versions are not known, so match all of them.
         values = {"service": "*", "type": pattern, "version": "*"}
         filled = template.format(namespace=conf.namespace, **values)
         return ".".join(map(_wildcard, filled.split("."))) if filled else ""
 
     def binding_key_of(self, pattern: str) -> str:
-        """Return the key that a queue is bound by for what *pattern* matches."""
-        # A fanout exchange ignores it; the database transport, which knows no types, does not.
+        """Return the binding key of a queue for the types that *pattern* matches."""
+        # A fanout exchange ignores the key. The database transport, which treats all exchanges
+        # as topic exchanges, does not.
         if self.exchange_type == "fanout":
             return "#"
         return conf.name(self.binding_key, pattern=pattern, key=self.key_of(pattern))
 
 
 def _wildcard(word: str) -> str:
-    # A broker knows wildcards as whole words only: "v*" is one like any other.
+    # For a broker, only a whole word is a wildcard: "v*" is an ordinary word.
     for each in ("#", "*"):
         if each in word:
             return each
@@ -133,7 +134,7 @@ COMMANDS = Route(
 
 
 def exchange_of(route: Route, topic: str) -> str:
-    """Return the exchange for a type, or for a pattern of them: that of its route, unless ROUTES knows better."""
+    """Return the exchange for a type or a pattern: from ROUTES, or else that of its *route*."""
     if route is EVENTS:
         for pattern, template in conf.routes.items():
             if matches(pattern, topic):
@@ -142,10 +143,10 @@ def exchange_of(route: Route, topic: str) -> str:
 
 
 def is_for_commands(exchange: str) -> bool:
-    """Whether commands, and no events, are published to *exchange*."""
+    """Whether only commands are published to *exchange*."""
     return exchange == conf.commands_exchange != conf.events_exchange
 
 
 def type_of(exchange: str) -> str:
-    """Return the type of an exchange that events or commands are published to."""
+    """Return the type of *exchange*, such as topic or fanout."""
     return conf.exchange_types["commands" if is_for_commands(exchange) else "events"]

@@ -1,4 +1,4 @@
-"""The package's own events, `system.#`: ping and pong."""
+"""The events of the bus itself, `system.#`: ping and pong."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import msgspec
 
 from django_eventbus.events.message import Message, uuid7
 
-#: What every queue is bound by, beside the patterns of its subscriptions.
+#: Every queue is bound with this pattern and with the patterns of its subscriptions.
 PATTERN = "system.#"
 PING = "system.ping"
 PONG = "system.pong"
-#: The second is what nano-service sends.
+#: The second is the ping of nano-service.
 PINGS = (PING, "system.ping.1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """Who answered a ping."""
+    """The queue, service and host that answered a ping."""
 
     queue: str
     service: str = ""
@@ -27,7 +27,7 @@ class Answer:
 
 
 def is_system(topic: str) -> bool:
-    """Whether an event of this type, or a pattern of types, is the bus's own."""
+    """Whether an event type, or a pattern of types, belongs to the bus itself."""
     return topic == "system" or topic.startswith("system.")
 
 
@@ -40,7 +40,7 @@ def ping_of(service: str) -> Message:
 
 
 def pong_to(ping: Message, queue: str, service: str) -> Message | None:
-    """Return the answer to *ping*; None if it is no ping, or nobody is waiting."""
+    """Return the answer to *ping*; None if it is not a ping or expects no answer."""
     if ping.type not in PINGS or not ping.reply_to:
         return None
     facts = Answer(queue=queue, service=service, host=socket.gethostname())
@@ -54,7 +54,7 @@ def pong_to(ping: Message, queue: str, service: str) -> Message | None:
 
 
 def answer_in(pong: Message) -> Answer | None:
-    """Return what *pong* says; None if a stranger's says nothing that we understand."""
+    """Return the answer in *pong*, or None if it cannot be read."""
     try:
         return msgspec.json.decode(pong.body, type=Answer)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -8,21 +8,21 @@ from typing import Any
 
 from django.utils.translation import gettext
 
-#: Levels of nesting. Far below Python's limit, which depends on who is calling.
+#: Levels of nesting. Far below Python's recursion limit, which depends on the call stack.
 DEPTH_LIMIT = 100
 
-#: Bits of an int; Python refuses to write more than 4,300 digits.
+#: Bits of an int. Python does not convert an int of more than 4,300 digits to text.
 _LONGEST_INT = 14_000
 
 
 class Sentence(str):
-    """A sentence in English, for logs and rows, that a page can show in the reader's language."""
+    """An English sentence for logs and rows, which a page can translate for its reader."""
 
     template: str
     values: dict[str, Any]
 
     def __new__(cls, template: str, **values: Any) -> Sentence:
-        """Fill the placeholders of *template*, which gettext_noop() has marked."""
+        """Fill in *template*, which must be marked with gettext_noop()."""
         sentence = super().__new__(cls, template % values)
         sentence.template, sentence.values = template, values
         return sentence
@@ -33,28 +33,28 @@ class Sentence(str):
 
 
 def gettext_noop(template: str) -> str:
-    """Mark *template* to be translated."""
-    # Not Django's own, which reads the settings: an event class can be imported without any.
+    """Mark *template* for translation."""
+    # Django's function needs the settings, but event classes can be imported without them.
     return template
 
 
 def translated(text: str) -> str:
-    """Return a Sentence in the reader's language, and any other text unchanged."""
+    """Return a Sentence in the active language, and any other text unchanged."""
     return text.translated if isinstance(text, Sentence) else text
 
 
 def is_storable(text: str) -> bool:
-    """Whether a PostgreSQL text column can hold *text*."""
+    """Whether a PostgreSQL text column can store *text*."""
     return "\x00" not in text and is_unicode(text)
 
 
 def storable(text: str, limit: int) -> str:
-    """Return *text* such that every database can hold it, cut to *limit* characters."""
+    """Return *text* in a form that every database can store, cut to *limit* characters."""
     return text[:limit].encode(errors="replace").decode().replace("\x00", "\ufffd")
 
 
 def storable_json(value: Any, depth: int = 0) -> Any:
-    """Return *value* as JSON that PostgreSQL's jsonb takes: replaced where it would refuse."""
+    """Return *value* as JSON that jsonb of PostgreSQL accepts; other values are replaced."""
     if depth > DEPTH_LIMIT:
         return "…"
     if isinstance(value, Mapping):

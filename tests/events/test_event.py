@@ -265,7 +265,7 @@ def test_an_option_cannot_take_away_the_place_of_the_meta():
 
 
 def test_an_unknown_option_or_a_type_that_is_no_name_is_refused_with_the_class():
-    with pytest.raises(TypeError, match=r"Typo has typ=; an Event takes type= and version="):
+    with pytest.raises(TypeError, match=r"Typo has typ=; an Event accepts type= and version="):
 
         class Typo(Event, typ="a.b"):
             pass

@@ -267,7 +267,7 @@ def test_where_everybody_writes_envelopes_anything_else_is_a_bad_one(body, expec
 
 @table("payload", [3, "text", None, True])
 def test_a_payload_that_no_envelope_can_hold_is_refused(payload):
-    with pytest.raises(InvalidEvent, match="neither an object nor an array"):
+    with pytest.raises(InvalidEvent, match="must be an object or an array"):
         write(message(body=msgspec.json.encode(payload)), "envelope")
 
 
@@ -398,9 +398,9 @@ def test_everything_that_is_wrong_with_a_cloudevent_is_told_at_once():
 @table(
     ("event", "words"),
     [
-        (structured("application/cloudevents-batch+json"), "of which only application/cloudevents+json"),
-        (structured("application/cloudevents+avro"), "of which only application/cloudevents+json"),
-        (structured(data=1, data_base64="MQ=="), "data and data_base64 are both present"),
+        (structured("application/cloudevents-batch+json"), "not supported; use application/cloudevents+json"),
+        (structured("application/cloudevents+avro"), "not supported; use application/cloudevents+json"),
+        (structured(data=1, data_base64="MQ=="), "data and data_base64 are both there"),
         (structured(data_base64="?"), "data_base64 is not Base64"),
         (structured(data_base64=3), "data_base64 is not Base64"),
         (structured(data_base64="MQ==", datacontenttype="text/plain"), "the content type is text/plain"),
@@ -529,7 +529,7 @@ def test_an_envelope_is_made_when_it_is_published():
 @pytest.mark.django_db
 @eventbus(FORMAT="envelope")
 def test_what_no_envelope_can_hold_is_refused_before_anything_is_written():
-    with pytest.raises(InvalidEvent, match="neither an object nor an array"):
+    with pytest.raises(InvalidEvent, match="must be an object or an array"):
         publish("order.counted", 3)
 
     assert not OutboxEvent.objects.exists()

@@ -79,7 +79,7 @@ def test_json_is_read_whatever_its_content_type_looks_like(content_type):
         ({"id": ""}, "has no message_id"),
         ({"id": "x" * 256}, "longer than 255 bytes"),
         ({"id": "ä" * 128}, "longer than 255 bytes"),
-        ({"id": "a\x00b"}, "holds a NUL"),
+        ({"id": "a\x00b"}, "contains a NUL"),
         ({"id": SURROGATE}, "lone surrogate"),
         ({"type": ""}, "no usable type"),
         ({"type": "x" * 256}, "no usable type"),

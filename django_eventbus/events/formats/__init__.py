@@ -1,4 +1,4 @@
-"""Formats: how an event is laid out in a message. One is written, all are read."""
+"""Formats: the layouts of an event in a message. The bus writes one and reads all."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _WRITERS: Mapping[str, Callable[[Message], Message]] = {
 
 
 def write(message: Message, name: str) -> Message:
-    """Return *message*, which is native, in the format *name*, or raise InvalidEvent."""
+    """Convert the native *message* to the format *name*, or raise InvalidEvent."""
     return _WRITERS[name](message) if name in _WRITERS else message
 
 
 def read(message: Message, limit: int) -> Reading:
-    """Return what *message* means by its format, or raise Undecodable with every reason."""
+    """Decode *message* by its format, or raise Undecodable with every reason."""
     reading = _reading(message, limit)
     if reading.problems:
         raise Undecodable("; ".join(reading.problems))
@@ -30,19 +30,19 @@ def read(message: Message, limit: int) -> Reading:
 
 
 def recognised(message: Message, limit: int) -> Message:
-    """Return *message* with the id, type and source that its format gives it, if it can be read."""
+    """Return *message* with the id, type and source from its format if they can be read."""
     return _reading(message, limit).message
 
 
 def blamed(message: Message, error: str) -> Message:
-    """Return *message* as it goes to a DLQ, with *error* where its format has a place for it."""
+    """Return *message* for a DLQ, with *error* in its body if its format has a field for it."""
     if cloudevents.is_structured(message) or cloudevents.is_binary(message):
         return message
     return envelope.blamed(message, error)
 
 
 def with_payload(message: Message, body: bytes) -> Message:
-    """Return *message* with another payload, in its own format if it can still be read by it."""
+    """Return *message* with another payload: in its own format if that is valid, or else native."""
     for change in (cloudevents.with_payload, envelope.with_payload):
         changed = change(message, body)
         if changed and not _reading(changed, conf.max_body_bytes).problems:

@@ -1,4 +1,4 @@
-"""CloudEvents 1.0: both modes are read, the binary one is written."""
+"""CloudEvents 1.0. The bus reads both modes and writes the binary mode."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from django_eventbus.events.message import (
 from django_eventbus.events.text import storable
 from django_eventbus.exceptions import Undecodable
 
-_OTHER_TYPE = "the content type is %(type)s, of which only %(read)s is read"
+_OTHER_TYPE = "the content type %(type)s is not supported; use %(read)s"
 _OTHER_VERSION = "specversion is %(version)s, not '1.0'"
 _NO_OBJECT = "the body is %(kind)s, not an object"
 _BOTH = "data and data_base64 are both present"
@@ -41,20 +41,20 @@ _NO_BASE64 = "data_base64 is not Base64"
 _NO_TIME = "time is not a time in the format of RFC 3339"
 
 _PREFIX = "cloudEvents_"
-#: What AMQP's binding knows too; in headers that JMS can read there are no colons.
+#: The AMQP binding allows both. The bus writes the one without a colon, which JMS can read.
 _PREFIXES = (_PREFIX, "cloudEvents:")
 _SHORT = 255
 _STRUCTURED = "application/cloudevents"
 _REQUIRED = ("id", "source", "type")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-#: Attributes that are headers of ours.
+#: The attributes that the bus keeps in headers of its own.
 _HEADERS = {"partitionkey": KEY, "causationid": CAUSATION}
-#: Likewise, and called the same: the creation context, by the distributed tracing extension.
+#: Attributes of the distributed tracing extension. Their headers have the same names.
 _TRACE = (TRACEPARENT, TRACESTATE)
 
 
 def written(message: Message) -> Message:
-    """Return *message* with its attributes in headers; the body stays as it is."""
+    """Return *message* with its attributes as headers; the body does not change."""
     attributes = {
         "specversion": "1.0",
         "id": message.id,
@@ -65,12 +65,12 @@ def written(message: Message) -> Message:
         **{name: message.text(header) for name, header in _HEADERS.items()},
         **_trace_in(message.headers),
     }
-    told = {f"{_PREFIX}{name}": value for name, value in attributes.items() if value}
-    return replace(message, headers={**message.headers, **told})
+    added = {f"{_PREFIX}{name}": value for name, value in attributes.items() if value}
+    return replace(message, headers={**message.headers, **added})
 
 
 def with_payload(message: Message, body: bytes) -> Message | None:
-    """Return *message*, if it is a CloudEvent, with other data, under its new id."""
+    """Return *message* with other data and its own id; None if it is not a CloudEvent."""
     if is_binary(message):
         prefix = next(each for each in _PREFIXES if f"{each}specversion" in message.headers)
         headers = {**message.headers, f"{prefix}id": message.id}
@@ -94,7 +94,7 @@ def is_binary(message: Message) -> bool:
 
 
 def read_structured(message: Message) -> Reading:
-    """Read an event that is all in the body."""
+    """Read an event whose attributes and data are in the body."""
     try:
         body = _object_of(message)
         payload = _data_of(body)
@@ -148,7 +148,7 @@ def _json_type(content_type: str) -> str:
 def _read(message: Message, attributes: Mapping[str, Any], payload: Any, *problems: str) -> Reading:
     found = (*_problems_with(attributes), *problems)
     if not found:
-        message = _told(message, attributes)
+        message = _with_attributes(message, attributes)
         found = tuple(properties_problems(message))
     return Reading(message=message, payload=payload, problems=found)
 
@@ -169,13 +169,13 @@ def _problems_with(attributes: Mapping[str, Any]) -> Iterator[str]:
 
 def _time_of(attributes: Mapping[str, Any]) -> datetime | None:
     value = attributes.get("time")
-    # A broker has timestamps of its own.
+    # AMQP has a type for timestamps in headers.
     text = value.isoformat() if isinstance(value, datetime) else str(value or "")
     return parsed_time(text)
 
 
 def _sent_at(attributes: Mapping[str, Any]) -> datetime | None:
-    """Return the time if it is one that brokers and databases can hold."""
+    """Return the time, or None if brokers or databases cannot store it."""
     time = _time_of(attributes)
     try:
         return time.astimezone(UTC) if time and time.timestamp() > 0 else None
@@ -184,11 +184,11 @@ def _sent_at(attributes: Mapping[str, Any]) -> datetime | None:
 
 
 def _short(text: str) -> str:
-    """Return *text* as a property of AMQP can hold it."""
+    """Cut *text* to the size of an AMQP property."""
     return storable(text, _SHORT).encode()[:_SHORT].decode(errors="ignore")
 
 
-def _told(message: Message, attributes: Mapping[str, Any]) -> Message:
+def _with_attributes(message: Message, attributes: Mapping[str, Any]) -> Message:
     headers = {**message.headers}
     for name, header in _HEADERS.items():
         if isinstance(attributes.get(name), str):
@@ -215,6 +215,7 @@ def _trace_in(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _id_of(attributes: Mapping[str, Any]) -> str:
-    # An id is unique for its source only: of two services that count, one would lose its events.
+    # An id is unique only for its source: if two services number their events, the inbox would
+    # take those of one for duplicates.
     name: str = attributes["id"]
     return name if _UUID.fullmatch(name) else f"{attributes['source']}#{name}"

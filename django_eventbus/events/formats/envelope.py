@@ -1,4 +1,4 @@
-"""The envelope: an object of meta, payload, status and system is the body, as nano-service has it."""
+"""The envelope of nano-service: the body is an object of meta, payload, status and system."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _NO_SOURCE = "the message has no app_id"
 _NAME = "envelope"
 _BESIDE = ("meta", "status", "system")
 _PARTS = {*_BESIDE, "payload"}
-#: Without so many of them, and with anything else, an object is somebody's payload.
+#: An object with at least this many parts and no other keys counts as an envelope.
 _ENOUGH = 3
 
 
 def written(message: Message) -> Message:
-    """Return *message* with an envelope around its payload; users' headers are its meta too."""
+    """Return *message* with its payload in an envelope; its meta has the headers of the user."""
     if message.body[:1] not in (b"{", b"["):
-        raise InvalidEvent("payload is neither an object nor an array, as FORMAT envelope needs it")
+        raise InvalidEvent("payload must be an object or an array if FORMAT is envelope")
     body = msgspec.json.encode(
         {
             "meta": {name: each for name, each in message.headers.items() if _is_users(name)},
@@ -50,23 +50,23 @@ def written(message: Message) -> Message:
             "system": {"is_debug": message.is_debug},
         }
     )
-    dressed = replace(message, body=body, headers={**message.headers, FORMAT: _NAME})
-    if problem := size_problem(dressed, conf.max_body_bytes):
+    enveloped = replace(message, body=body, headers={**message.headers, FORMAT: _NAME})
+    if problem := size_problem(enveloped, conf.max_body_bytes):
         raise InvalidEvent(f"{problem}. Publish a reference to the data instead.")
-    return dressed
+    return enveloped
 
 
 def _is_users(name: str) -> bool:
-    # Which trace it is in is no part of what is said: the body would differ by who watches.
+    # Without the headers of tracing: the body must not depend on whether tracing is on.
     return not is_reserved(name) and name not in (TRACEPARENT, TRACESTATE)
 
 
 def is_meant(reading: Reading) -> bool:
-    """Whether what was read as JSON is an envelope, though perhaps not a good one."""
+    """Whether the JSON is meant as an envelope, even if it is not a valid one."""
     headers = reading.message.headers
     if headers.get(FORMAT) == _NAME:
         return True
-    # A message of ours that does not say so is none, whatever its payload looks like.
+    # This package marks its envelopes, so this is a native message whatever its payload looks like.
     if VERSION in headers:
         return False
     return conf.format == _NAME or _looks_like_one(reading.payload)
@@ -80,7 +80,7 @@ def _looks_like_one(value: object) -> bool:
 
 
 def read(reading: Reading) -> Reading:
-    """Open the envelope that was read as JSON, with everything that is wrong with it."""
+    """Return the payload of the envelope, or all of its problems."""
     message, parts = reading.message, reading.payload
     problems = list(reading.problems)
     if not message.source:
@@ -89,7 +89,7 @@ def read(reading: Reading) -> Reading:
         problems += _problems_with(parts)
     if problems:
         return Reading(message=message, problems=tuple(problems))
-    return Reading(message=_told(message, parts), payload=_payload(message, parts))
+    return Reading(message=_with_parts(message, parts), payload=_payload(message, parts))
 
 
 def _problems_with(parts: object) -> Iterator[str]:
@@ -118,7 +118,7 @@ def _object(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _told(message: Message, parts: Mapping[str, Any]) -> Message:
+def _with_parts(message: Message, parts: Mapping[str, Any]) -> Message:
     extra = {name: _object(parts[name]) for name in _BESIDE}
     is_debug = message.is_debug or extra["system"].get("is_debug") is True
     headers = {**message.headers, DEBUG: True} if is_debug else message.headers
@@ -132,7 +132,7 @@ def _payload(message: Message, parts: Mapping[str, Any]) -> Any:
 
 
 def with_payload(message: Message, body: bytes) -> Message | None:
-    """Return *message*, if it is an envelope, with another payload."""
+    """Return *message* with another payload, or None if it is not an envelope."""
     parts = _raw_parts(message)
     if parts is None or not is_meant(native.read(message)):
         return None
@@ -140,7 +140,7 @@ def with_payload(message: Message, body: bytes) -> Message | None:
 
 
 def _raw_parts(message: Message) -> dict[str, msgspec.Raw] | None:
-    # Raw: what is not changed goes on byte by byte.
+    # Raw: the parts that are not changed keep their bytes.
     try:
         return msgspec.json.decode(message.body, type=dict[str, msgspec.Raw])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -148,7 +148,7 @@ def _raw_parts(message: Message) -> dict[str, msgspec.Raw] | None:
 
 
 def blamed(message: Message, error: str) -> Message:
-    """Return *message*, if it is an envelope, with *error* as its system.consumer_error."""
+    """Return *message* with *error* as system.consumer_error if it is an envelope."""
     parts = _raw_parts(message)
     if parts is None or not is_meant(native.read(message)):
         return message
@@ -156,6 +156,6 @@ def blamed(message: Message, error: str) -> Message:
         system = msgspec.json.decode(parts["system"], type=dict[str, msgspec.Raw] | list[None])
     except (msgspec.MsgspecError, KeyError):
         return message
-    told = {**_object(system), "consumer_error": error}
-    changed = replace(message, body=msgspec.json.encode({**parts, "system": told}))
+    with_error = {**_object(system), "consumer_error": error}
+    changed = replace(message, body=msgspec.json.encode({**parts, "system": with_error}))
     return message if size_problem(changed, conf.max_body_bytes) else changed

@@ -1,4 +1,4 @@
-"""The native wire format, and what all formats read alike."""
+"""The native wire format, and the functions that all formats share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from django_eventbus.exceptions import Undecodable
 
 MISSING = "%(name)s is missing"
 OTHER_KIND = "%(name)s is %(kind)s, not %(wanted)s"
-#: What JSON calls its values.
+#: The names of the JSON types in messages for people.
 _NAMES = {
     dict: "an object",
     list: "an array",
@@ -33,16 +33,16 @@ _SHORT = 255
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as its format means it, its payload, and what is wrong with it."""
+    """A message that was read by its format: its properties, its payload and its problems."""
 
     message: Message
-    #: UNSET if it could not be decoded.
+    #: UNSET if the body could not be decoded.
     payload: Any = msgspec.UNSET
     problems: tuple[str, ...] = ()
 
 
 def kind_of(value: object) -> str:
-    """Return what *value* is in JSON, or else in a broker's table, for people."""
+    """Return the name of the type of *value* for people, such as "an object"."""
     return _NAMES.get(type(value), f"a {type(value).__name__}")
 
 
@@ -57,13 +57,13 @@ def read(message: Message) -> Reading:
 
 
 def with_payload(message: Message, body: bytes) -> Message:
-    """Return *message* with *body*, and without what speaks of another format."""
+    """Return *message* with *body*, without the headers of other formats."""
     headers = {
         name: value
         for name, value in message.headers.items()
         if name != FORMAT and not name.startswith("cloudEvents")
     }
-    # A version says that it is native, whatever the payload looks like.
+    # With a version header, the message is native even if its payload looks like an envelope.
     headers[VERSION] = message.version
     return replace(message, body=body, content_type="application/json", headers=headers)
 
@@ -89,7 +89,7 @@ def media_type(content_type: str) -> str:
 
 
 def properties_problems(message: Message) -> Iterator[str]:
-    """Yield what is wrong with the id and the type."""
+    """Yield the problems of the id and the type."""
     if problem := id_problem(message.id):
         yield problem
     size = len(message.type.encode(errors="replace"))

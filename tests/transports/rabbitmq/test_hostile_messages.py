@@ -104,7 +104,7 @@ NASTY = {
     "id with NUL": (
         BODY,
         {"message_id": b"a\x00b", "timestamp": 2},
-        "the message_id holds a NUL or a lone surrogate",
+        "the message_id contains a NUL or a lone surrogate",
     ),
     "type with NUL": (BODY, {"type": b"a\x00b"}, "the message has no usable type"),
     "unknown content type": (
