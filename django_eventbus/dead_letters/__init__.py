@@ -1,1 +1,1 @@
-"""What was parked: the record, its group, how to find it, and who touched it."""
+"""Dead letters: parking, failure groups, filters and the audit."""

@@ -1,4 +1,4 @@
-"""Write down what people do: who, when, what, why, to how many, and what came of it."""
+"""Record what people do: who, when, what, why, to how many dead letters, and the result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def record(
     """
     Add an entry, in the caller's transaction.
 
-    *facts*: count, plan_id, outcome, note and note_detail. A *selection* that is text is taken as it is.
+    *facts*: count, plan_id, outcome, note and note_detail. A *selection* may also be text.
     """
     written = selection.query() if isinstance(selection, Selection) else selection
     facts["outcome"] = storable_json(facts.get("outcome", {}))

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from django_eventbus.events.message import FINAL_ERROR, FINAL_KIND, ORIGINAL_QUEUE, Message
 
-#: What RabbitMQ says in x-death, and what it means.
+#: The reasons in x-death, and what they mean.
 REASONS = {
     "delivery_limit": "it was delivered more often than the queue's delivery limit allows",
     "expired": "it expired in the queue, by a policy's or its publisher's time to live",
@@ -23,19 +23,19 @@ _FOREIGN = "something other than this service's consumer put it into the DLQ"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerDeath:
-    """How a message ended, as its headers tell."""
+    """Why a message was dead-lettered, according to its headers."""
 
-    #: A key of REASONS, "foreign", or the kind that a consumer parked it as.
+    #: A key of REASONS, "foreign", or the kind with which a consumer parked it.
     kind: str
     error: str
     error_type: str = ""
     at: datetime | None = None
-    #: Whether a consumer parked it; else the broker or a stranger did.
+    #: Whether a consumer parked it, and not the broker or another program.
     is_parked: bool = False
 
 
 def broker_death(message: Message, queue: str) -> BrokerDeath:
-    """Return how *message* ended, which lies in the DLQ of *queue*."""
+    """Return why *message* is in the DLQ of *queue*."""
     death = _death_entry(message, queue)
     at = _time(death.get("time")) or message.sent_at
     final = message.headers.get(FINAL_ERROR)
@@ -56,7 +56,7 @@ def broker_death(message: Message, queue: str) -> BrokerDeath:
 
 
 def owning_queue(message: Message, queues: Sequence[str]) -> str:
-    """Return which of *queues*, which share a DLQ, the message belongs to; the first if unknown."""
+    """Return the one of *queues* that the message belongs to, or the first. They share a DLQ."""
     candidates = [
         message.text(ORIGINAL_QUEUE),
         *(str(each.get("queue")) for each in _death_entries(message)),
@@ -65,7 +65,7 @@ def owning_queue(message: Message, queues: Sequence[str]) -> str:
 
 
 def with_original_route(message: Message, queue: str) -> Message:
-    """Return *message* with the exchange and the routing key that it had before it died."""
+    """Return *message* with its exchange and routing key from before it was dead-lettered."""
     death = _death_entry(message, queue)
     exchange, keys = death.get("exchange"), death.get("routing-keys")
     if not isinstance(exchange, str) or not isinstance(keys, list) or not keys:
@@ -75,7 +75,7 @@ def with_original_route(message: Message, queue: str) -> Message:
 
 
 def _death_entry(message: Message, queue: str) -> Mapping[str, Any]:
-    """Return the entry of x-death for *queue*: a retried message has one for its tier too."""
+    """Return the entry of x-death for *queue*. A retried message also has one for its tier."""
     deaths = _death_entries(message)
     here = (each for each in deaths if each.get("queue") == queue)
     return next(here, deaths[0] if deaths else {})
@@ -89,7 +89,7 @@ def _death_entries(message: Message) -> list[Mapping[str, Any]]:
 
 
 def _reason(message: Message, death: Mapping[str, Any]) -> str:
-    # Not x-first-death-reason, unless there is nothing else: it may speak of a tier.
+    # x-first-death-reason comes last: it may be about a tier.
     found = death.get("reason") or message.text("x-last-death-reason")
     return str(found or message.text("x-first-death-reason"))
 

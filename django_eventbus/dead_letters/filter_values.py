@@ -1,4 +1,4 @@
-"""Read the values of filters, and say what is wrong with one that cannot be read."""
+"""Parse the values of filters, and explain why a value is not valid."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from django_eventbus.durations import is_too_far, seconds
 from django_eventbus.events.text import DEPTH_LIMIT, is_storable
 
 _MAX_IDS = 10_000
-#: Of a path, as many steps may be places: each doubles what SQLite is asked for.
+#: The maximum number of list indexes in a path: each doubles the conditions on SQLite.
 _MAX_LIST_INDEXES = 4
-#: Digits of a place in a list; SQLite takes a larger number for a small one.
+#: Digits of a list index. SQLite reads a larger number as a small one.
 _MAX_INDEX_DIGITS = 9
-#: A step of a path in the payload: a name, or, if it has dots, a name in quotes.
+#: A step of a path in the payload: a name, or a name in quotes if it contains dots.
 _STEP = re.compile(r'"([^"]+)"|([^."][^.]*)')
 
 
@@ -31,7 +31,7 @@ def nearest(text: str, words: Collection[str]) -> str:
 
 
 def json_values(text: str) -> list[Any]:
-    """Return what *text* may stand for in JSON: 42 is the number or the text, "42" the text only."""
+    """Return the JSON values that *text* may mean: 42 a number or a text, "42" only a text."""
     if not text:
         raise ValueError(gettext('write a value; "" is the empty text'))
     try:
@@ -56,7 +56,7 @@ def _not_single() -> str:
 
 
 def may_be_list_index(step: str) -> bool:
-    """Whether a step of a path may be a place in a list; it may be a key all the same."""
+    """Whether a step of a path may be a list index. It may also be a key."""
     return step.isascii() and step.isdigit() and len(step) <= _MAX_INDEX_DIGITS
 
 
@@ -146,7 +146,7 @@ def time_or_age(text: str, now: datetime) -> datetime:
 
 
 def absolute(text: str) -> datetime:
-    """Read a time, of the current time zone unless it says of which, and return it as UTC."""
+    """Parse a time, by default in the current time zone, and return it in UTC."""
     time = _iso(text.strip())
     if is_too_far(time):
         raise ValueError(gettext("this time is out of range"))
@@ -154,7 +154,7 @@ def absolute(text: str) -> datetime:
 
 
 def _iso(text: str) -> datetime:
-    # A "+" of an offset is a space in a URL that somebody wrote by hand.
+    # In a URL that was written by hand, the "+" of an offset is decoded as a space.
     for written in (text, "+".join(text.rsplit(" ", 1))):
         try:
             return datetime.fromisoformat(written)

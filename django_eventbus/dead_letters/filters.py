@@ -1,4 +1,4 @@
-"""The filters of dead letters: how the value of each is read, and what it asks of a row."""
+"""The filters of dead letters: how to parse each value, and the condition for the query."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def _ignored(is_wanted: bool) -> Q:
 
 
 def _error(words: str) -> Q:
-    """Match what a list shows, "type: words", or a part of that."""
-    # Column by column, not joined: of what is joined, PostgreSQL has no statistics.
+    """Match the text that a list shows, "type: words", or a part of it."""
+    # Each column by itself: PostgreSQL has no statistics for concatenated columns.
     found = Q(error__has_words=words)
-    # The name of a class has no blanks: words that have some are looked for in one column only.
+    # The name of a class contains no spaces, so search for words with spaces in one column only.
     if not any(map(str.isspace, words)):
         found |= Q(error_type__has_words=words)
     kind, colon, after_colon = words.partition(":")
@@ -54,8 +54,8 @@ def _planned(plan_and_outcome: tuple[int, str]) -> Q:
     rows = PlannedLetter.objects.filter(plan_id=plan_id)
     if outcome:
         rows = rows.filter(state=outcome)
-    # What was edited on the way failed, or healed, under an id of its own. Not by "or", for
-    # which PostgreSQL would look at every dead letter.
+    # A message that the plan edited failed or was healed under its own id. A union, because
+    # PostgreSQL would read every dead letter for "or".
     edited = DeadLetter.objects.filter(message_id__in=rows.exclude(sent_as="").values("sent_as"))
     same = rows.filter(sent_as="").values("dead_letter_id")
     return Q(pk__in=same.union(edited.values("pk"), all=True))
@@ -63,20 +63,20 @@ def _planned(plan_and_outcome: tuple[int, str]) -> Q:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A filter name=value. A new one needs an entry in FILTERS, and a field of the admin's form."""
+    """A filter name=value. A new one needs an entry in FILTERS and a field in the admin's form."""
 
     name: str
-    #: Turns the text of the value into the value, or raises ValueError.
+    #: Parses the value, or raises ValueError.
     read: Callable[[str], Any]
-    #: Turns the value into what it asks of a dead letter.
+    #: Returns the condition for a value.
     condition: Callable[[Any], Q]
-    #: Whether an age such as 24h may be written for a time.
+    #: Whether the value may also be an age such as 24h.
     takes_age: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PathFilter:
-    """A filter name.path=value, which compares a value in a JSON column."""
+    """A filter name.path=value for a value in a JSON column."""
 
     name: str
     read_path: Callable[[str], tuple[str, ...]]
@@ -115,5 +115,5 @@ PATH_FILTERS: Mapping[str, PathFilter] = {
         PathFilter("payload", payload_path, "payload"),
     )
 }
-#: The filters that a person may write.
+#: The names of filters for people.
 FILTER_NAMES = (*(name for name in FILTERS if name != "as_of"), "header.NAME", "payload.PATH")

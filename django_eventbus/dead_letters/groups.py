@@ -1,4 +1,4 @@
-"""Groups of dead letters with the same failure, and decisions about them."""
+"""Failure groups, and decisions about them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from django_eventbus.models import DeadLetter, FailureGroup
 from django_eventbus.models.dead_letters import DeadLetterQuerySet
 
 BUCKETS = 24
-#: Kinds that are no failure of a handler, and so are shown beside the groups.
+#: Kinds that are not failures of a handler. Their groups are shown separately.
 SEPARATE_KINDS: dict[str, tuple[str, ...]] = {
     "undecodable": (DeadLetter.Kind.UNDECODABLE,),
     "unmatched": (DeadLetter.Kind.UNMATCHED,),
@@ -34,21 +34,21 @@ _ALL_SEPARATE_KINDS = tuple(kind for kinds in SEPARATE_KINDS.values() for kind i
 
 @dataclass(slots=True, kw_only=True)
 class Group:
-    """A failure group with what its dead letters tell."""
+    """A failure group with figures about its dead letters."""
 
     row: FailureGroup
-    #: How many wait.
+    #: The number of dead letters that wait.
     count: int
-    #: When the latest of those was parked.
+    #: When the latest of them was parked.
     latest: datetime | None
     status: str
-    #: The same of all of them, whatever has become of them.
+    #: When the latest dead letter in any state was parked.
     last_seen: datetime | None = None
-    #: It was re-driven or resolved, and here it is again.
+    #: Whether the failure happened again after a re-drive or after the group was resolved.
     is_back: bool = False
-    #: The id of its latest dead letter.
+    #: The id of the latest dead letter that waits.
     sample: int | None = None
-    #: Dead letters that came in each of BUCKETS equal spans, the oldest first; closed ones too.
+    #: The new dead letters in each of BUCKETS equal spans, in any state, the oldest span first.
     trend: list[int] = field(default_factory=list)
 
     @property
@@ -63,13 +63,13 @@ class Group:
 def groups(
     selection: Selection, *, using: str, limit: int = 50, offset: int = 0, span: timedelta
 ) -> tuple[list[Group], int]:
-    """Return a page of the largest groups among *selection*, and how many there are in all."""
+    """Return a page of the groups in *selection*, the largest first, and the number of groups."""
     counts = _counts(matching(selection, using))
     rows = FailureGroup.objects.using(using)
     separate = set(rows.filter(kind__in=_ALL_SEPARATE_KINDS).values_list("pk", flat=True))
     largest = sorted(counts.keys() - separate, key=lambda key: (-counts[key][0], key))
     keys, now = largest[offset : offset + limit], timezone.now()
-    # The rows of this page only: groups in which nothing waits any more are kept.
+    # Only the rows of this page: the table also keeps all groups in which nothing waits.
     shown = rows.in_bulk(keys)
     page = [_group(shown[key], counts[key], now) for key in keys if key in shown]
     _add_details(page, selection, using, span)
@@ -77,7 +77,7 @@ def groups(
 
 
 def group_of(row: FailureGroup, selection: Selection, *, using: str, span: timedelta) -> Group:
-    """Return the group of *row* as far as it is among *selection*; nothing of it may wait."""
+    """Return the group of *row*, limited to *selection*. It may have no dead letter that waits."""
     counts = _counts(matching(selection, using).filter(fingerprint=row.pk))
     group = _group(row, counts.get(row.pk, (0, None)), timezone.now())
     _add_details([group], selection, using, span)
@@ -85,7 +85,7 @@ def group_of(row: FailureGroup, selection: Selection, *, using: str, span: timed
 
 
 def buckets(selection: Selection, *, using: str) -> dict[str, int]:
-    """Count what waits beside the groups: undecodable, unmatched, and dead on the broker."""
+    """Count what waits outside the groups: undecodable, unmatched, or from the broker."""
     kinds = dict(
         FailureGroup.objects.using(using)
         .filter(kind__in=_ALL_SEPARATE_KINDS)
@@ -99,13 +99,13 @@ def buckets(selection: Selection, *, using: str) -> dict[str, int]:
 
 
 def queues_of(fingerprint: str, using: str) -> list[str]:
-    """Return the queues that dead letters of the group are on, whatever has become of them."""
+    """Return the queues of the group's dead letters in any state."""
     mine = DeadLetter.objects.using(using).filter(fingerprint=fingerprint).order_by()
     return sorted(mine.values_list("queue", flat=True).distinct())
 
 
 def _counts(letters: DeadLetterQuerySet) -> dict[str, tuple[int, datetime | None]]:
-    # Not by pk, which the index of the groups does not have: the rows would be looked at.
+    # Count("*"), not Count("pk"): the index of the groups has no pk, so the rows would be read.
     waiting = letters.filter(state__in=DeadLetter.WAITING).order_by().values_list("fingerprint")
     counted = waiting.annotate(count=Count("*"), latest=Max("parked_at"))
     return {fingerprint: (count, latest) for fingerprint, count, latest in counted}
@@ -117,10 +117,10 @@ def _group(row: FailureGroup, figures: tuple[int, datetime | None], now: datetim
 
 
 def _add_details(page: list[Group], selection: Selection, using: str, span: timedelta) -> None:
-    """Add what a page shows of each group, by one question for all of them."""
+    """Add the other figures of each group, with one query for all groups."""
     keys = [group.row.pk for group in page]
     waiting = matching(selection, using).filter(state__in=DeadLetter.WAITING).order_by()
-    # In every state: or what is healed would leave the plot of its own incident.
+    # In every state: otherwise healed dead letters would disappear from the plot of their incident.
     ever = matching(selection.without("state"), using).filter(fingerprint__in=keys).order_by()
     trends, samples = _trends(ever, span), _samples(waiting, page)
     closed = ever.filter(state__in=DeadLetter.CLOSED).values_list("fingerprint")
@@ -136,7 +136,7 @@ def _add_details(page: list[Group], selection: Selection, using: str, span: time
 
 
 def _trends(letters: DeadLetterQuerySet, span: timedelta) -> dict[str, list[int]]:
-    # By created_at: a re-drive that fails parks again what had come before.
+    # By created_at, because a failed re-drive changes parked_at.
     recent = letters.filter(created_at__gte=timezone.now() - span)
     counted = recent.values_list("fingerprint").annotate(**_spans("created_at", span))
     return {fingerprint: list(counts) for fingerprint, *counts in counted}
@@ -152,7 +152,7 @@ def _spans(column: str, span: timedelta) -> dict[str, Count]:
 
 
 def trend_of(letters: DeadLetterQuerySet, span: timedelta) -> list[int]:
-    """Count what was parked in each of BUCKETS equal spans up to now."""
+    """Count the dead letters that were parked in each of BUCKETS equal spans until now."""
     return list(letters.order_by().aggregate(**_spans("parked_at", span)).values())
 
 
@@ -165,7 +165,7 @@ def _samples(letters: DeadLetterQuerySet, page: list[Group]) -> dict[str, int]:
 
 
 def _returned(page: list[Group], using: str) -> set[str]:
-    """Return the groups that are here again after a re-drive, or after they were resolved."""
+    """Return the groups that failed again after a re-drive, or after they were resolved."""
     resolved = {group.row.pk for group in page if _failed_after_resolved(group)}
     letters = DeadLetter.objects.using(using).filter(round__gt=0).order_by()
     mine = letters.filter(fingerprint__in=[group.row.pk for group in page])
@@ -195,7 +195,7 @@ def record_decision(
     note: str = "",
     until: datetime | None = None,
 ) -> FailureGroup:
-    """Acknowledge, ignore (*until*), resolve or reopen a group; the audit has it."""
+    """Acknowledge, ignore (*until*), resolve or reopen a group, and record it in the audit."""
     with transaction.atomic(using=using):
         group = FailureGroup.objects.using(using).select_for_update().get(pk=fingerprint)
         if verb == "ignore":

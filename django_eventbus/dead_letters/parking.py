@@ -1,4 +1,4 @@
-"""Park a message, close it when it was handled after all, refuse what a person closed."""
+"""Park a message, close its dead letter when it was handled, and find discarded ones."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from django_eventbus.models.reasons import SkipReason
 from django_eventbus.subscriptions.outcomes import Park
 from django_eventbus.subscriptions.retries import words_of
 
-#: Characters kept of a traceback: its end, where the error is.
+#: The maximum length of a traceback. Its end is kept, because the error is there.
 TRACEBACK_LIMIT = 20_000
 ERROR_LIMIT = 2_000
-#: Closed by a person, who sent an edited message instead, or nothing.
+#: Dead letters that a person discarded, or replaced with an edited message.
 _CLOSED_BY_PERSON = Q(state=DeadLetter.State.DISCARDED) | (
     Q(state__in=(*DeadLetter.AWAITED, DeadLetter.State.REPLACED)) & ~Q(replaced_by="")
 )
@@ -41,7 +41,7 @@ _CLOSED_BY_PERSON = Q(state=DeadLetter.State.DISCARDED) | (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParkingCause:
-    """Why a message is parked, as far as anybody knows."""
+    """Why a message is parked."""
 
     kind: str
     error_type: str
@@ -51,7 +51,7 @@ class ParkingCause:
 
 
 def parking_cause(outcome: Park, error: BaseException) -> ParkingCause:
-    """Return what an *error* in this process tells."""
+    """Return the cause for an *error* in this process."""
     return ParkingCause(
         kind=outcome.kind,
         error_type=type(error).__qualname__,
@@ -64,7 +64,7 @@ def parking_cause(outcome: Park, error: BaseException) -> ParkingCause:
 def park(
     message: Message, cause: ParkingCause, *, subscription: str, queue: str, using: str
 ) -> DeadLetter:
-    """Write or reopen the dead letter of *message*; a copy that is not newer changes nothing."""
+    """Create or reopen the dead letter of *message*. A copy that is not newer has no effect."""
     signature = failure_signature(subscription, cause)
     values = _values(message.identified(), cause, signature)
     identity = {
@@ -81,14 +81,14 @@ def park(
         if not is_new and (message.round > letter.round or is_awaited):
             _reopen(letter, values)
         elif letter.is_closed and _is_different_message(message, letter):
-            # The next re-drive has to be newer than the last, or the inbox takes it for that.
+            # Keep the round: the inbox skips a re-drive that is not newer than the last one.
             _reopen(letter, {**values, "round": letter.round})
     return letter
 
 
 def _is_different_message(message: Message, letter: DeadLetter) -> bool:
-    """Whether *message*, though equal, is not the one whose letter was closed."""
-    # Without an id of their own they are told apart by nothing else: better seen twice than lost.
+    """Whether *message* is a new message with the same hash as the closed dead letter."""
+    # Equal messages without an id cannot be distinguished: a duplicate is better than a loss.
     return not message.round and is_made(letter.message_id)
 
 
@@ -100,20 +100,20 @@ def _reopen(letter: DeadLetter, values: dict[str, Any]) -> None:
 
 
 def heal(message: Message, name: str, *, states: Collection[str], using: str) -> bool:
-    """Close the dead letters of a message that *name* has handled; tell whether each could be."""
-    # Addressed to a name that nobody had at the time, it was parked under that name.
+    """Close the dead letters of a message that *name* handled; return whether all were closed."""
+    # If no subscription had the name in its address, the message was parked under that name.
     names = {name, message.subscription} - {""}
     return DeadLetter.objects.using(using).heal(names, message.id, states) == len(names)
 
 
 def heal_unreached(message: Message, *, queue: str, using: str) -> int:
-    """Close the dead letter of a re-driven message that had reached no subscription before."""
+    """Close the dead letter of a re-driven message that was parked without a subscription."""
     letters = DeadLetter.objects.using(using).filter(queue=queue)
     return letters.heal([""], message.identified().id, DeadLetter.WAITING)
 
 
 class Discarded(Skip):
-    """A person has closed or edited the dead letter that the message is a re-drive of."""
+    """The message is a re-drive of a dead letter that a person has discarded or replaced."""
 
     def __init__(self, reason: SkipReason, detail: str) -> None:
         with override(None):
@@ -123,11 +123,11 @@ class Discarded(Skip):
 
 
 def find_discard(message: Message, *, queue: str, using: str) -> Discarded | None:
-    """Return how a person closed the dead letter that *message* is a re-drive of, if one did."""
+    """Return how a person closed the dead letter of the re-drive *message*, or None."""
     letters = DeadLetter.objects.using(using).filter(_CLOSED_BY_PERSON, queue=queue)
     mine = letters.filter(subscription=message.subscription, message_id=message.identified().id)
     with transaction.atomic(using=using):
-        # Locked, for as long as the caller's transaction: it is not restored before that ends.
+        # The lock prevents that it is restored before the caller's transaction ends.
         found = mine.select_for_update().only("state", "note", "replaced_by").first()
     if found is None:
         return None
@@ -137,25 +137,25 @@ def find_discard(message: Message, *, queue: str, using: str) -> Discarded | Non
 
 
 def raise_if_discarded(message: Message, *, queue: str, using: str) -> None:
-    """Raise Discarded if it was, which it stays until the caller's transaction ends."""
+    """Raise Discarded if its dead letter was closed; it stays closed during the transaction."""
     if discard := find_discard(message, queue=queue, using=using):
         raise discard
 
 
 def raise_if_restored(message: Message, *, queue: str, using: str) -> None:
-    """Raise Busy if it is not discarded any more: it is to come again, and then be tried."""
+    """Raise Busy if its dead letter was restored, so that the message is delivered again."""
     if not find_discard(message, queue=queue, using=using):
-        raise Busy(f"{message.id} was restored just now")
+        raise Busy(f"{message.id} was restored a moment ago")
 
 
 def traceback_of(error: BaseException) -> str:
-    """Return the end of the error's traceback, such that every database can hold it."""
+    """Return the end of the error's traceback in a form that every database can store."""
     text = "".join(traceback.format_exception(error))
     return storable(text[-TRACEBACK_LIMIT:], TRACEBACK_LIMIT)
 
 
 def failure_signature(subscription: str, cause: ParkingCause) -> FailureSignature:
-    """Return what the failure has in common with others."""
+    """Return the values that the failure shares with others of its group."""
     return FailureSignature(
         subscription=subscription,
         kind=cause.kind,
@@ -166,7 +166,7 @@ def failure_signature(subscription: str, cause: ParkingCause) -> FailureSignatur
 
 
 def _ensure_group(signature: FailureSignature, using: str) -> None:
-    """Write the group of a failure that is the first of its like."""
+    """Create the group of a failure unless it exists."""
     group = FailureGroup(
         fingerprint=signature.fingerprint,
         kind=signature.kind,
@@ -175,7 +175,7 @@ def _ensure_group(signature: FailureSignature, using: str) -> None:
         place=signature.place,
         title=signature.title,
     )
-    # Nothing is counted here: a row that each failure of a kind writes to would be waited for.
+    # The group has no counters: parallel failures would wait for each other to write to its row.
     FailureGroup.objects.using(using).bulk_create([group], ignore_conflicts=True)
 
 
@@ -197,12 +197,12 @@ def _values(message: Message, cause: ParkingCause, signature: FailureSignature) 
 
 
 def _payload(message: Message) -> Any:
-    """Return what a handler would be given; of what no format explains, the whole body."""
+    """Return the payload for a handler, or the whole body if its format is not valid."""
     try:
         payload = _read(message)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    # Unchanged or not at all: an edited copy would be taken for what was sent.
+    # If the column cannot store it unchanged, store nothing: a changed copy would be misleading.
     return payload if storable_json(payload) == payload else None
 
 

@@ -19,12 +19,12 @@ from django_eventbus.models import DeadLetter
 from django_eventbus.models.dead_letters import DeadLetterQuerySet
 from django_eventbus.models.lookups import JSONPath, PathSteps
 
-#: A count stops here: a page says "more than" instead of counting a million.
+#: The limit of a count: a page shows "more than" instead of counting a million rows.
 COUNT_LIMIT = 10_000
 
 
 def matching(selection: Selection, using: str) -> DeadLetterQuerySet:
-    """Return the dead letters that *selection* means, as they are now."""
+    """Return the dead letters that match *selection* now."""
     found = DeadLetter.objects.using(using)
     terms = sorted(selection.terms, key=lambda term: term.written_name)
     for number, (_, same) in enumerate(groupby(terms, key=lambda term: term.written_name)):
@@ -38,23 +38,23 @@ def matching(selection: Selection, using: str) -> DeadLetterQuerySet:
 
 
 def freeze(selection: Selection, using: str) -> Selection:
-    """Return *selection* as of now: what is parked from now on is not in it."""
+    """Return *selection* as of now, without dead letters that are parked later."""
     return selection if selection.is_frozen else selection.frozen(take_snapshot(using))
 
 
 def capped_count(letters: DeadLetterQuerySet, limit: int = COUNT_LIMIT) -> int:
-    """Count up to one more than *limit*, so that a count of millions is as quick."""
+    """Count up to one more than *limit*, so that the time for millions of rows is limited."""
     return letters.order_by().values("pk")[: limit + 1].count()
 
 
 def page_of(
     letters: DeadLetterQuerySet, *, size: int, after: tuple[Any, int] | None = None
 ) -> list[DeadLetter]:
-    """Return a page of the latest first; *after* is (parked_at, pk) of the last row before it."""
+    """Return a page, the latest first. *after* is (parked_at, pk) of the last row before it."""
     ordered = letters.order_by("-parked_at", "-pk").defer("body", "traceback", "payload", "headers")
     if after:
         parked_at, key = after
-        # The first condition is for the index, which cannot be searched by the second.
+        # The first condition is redundant, but the index cannot be used for the second.
         ordered = ordered.filter(parked_at__lte=parked_at)
         ordered = ordered.filter(Q(parked_at__lt=parked_at) | Q(pk__lt=key))
     return list(ordered[:size])
@@ -70,7 +70,7 @@ def _with_json(letters: DeadLetterQuerySet, name: str, terms: list[Term]) -> Dea
     # A header is never in a list.
     may_have_indexes = column == "payload" and any(map(may_be_list_index, path))
     is_postgres = connections[letters.db].vendor == "postgresql"
-    # Containment, which the GIN index answers, is PostgreSQL's; it knows no places in a list.
+    # Only PostgreSQL has containment, which uses the GIN index but has no list indexes.
     if is_postgres and not may_have_indexes:
         nested = [Q(**{f"{column}__contains": _nested(path, value)}) for value in values]
         return letters.filter(_any(nested))
@@ -81,7 +81,7 @@ def _with_json(letters: DeadLetterQuerySet, name: str, terms: list[Term]) -> Dea
 
 
 def _path_variants(path: Iterable[str]) -> list[PathSteps]:
-    """Return *path* with each number as a key and as a place in a list, in every combination."""
+    """Return *path* with each number as a key and as a list index, in every combination."""
     return list(
         product(*((step, int(step)) if may_be_list_index(step) else (step,) for step in path))
     )

@@ -1,4 +1,4 @@
-"""What of payloads and headers is hidden by rules. Pure."""
+"""Hide the parts of payloads and headers that rules name. Pure."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Rule = tuple[str, ...]
 
 def redacted(value: Any, root: str, rules: Iterable[str]) -> Any:
     """
-    Return *value*, the "payload" or the "headers", with what *rules* name hidden.
+    Return *value*, the "payload" or the "headers", with the parts that *rules* name hidden.
 
-    A rule is a key, wherever it stands, or a path from the root, such as "payload.card.number".
+    A rule is a key at any level, or a path from the root, such as "payload.card.number".
     """
     return _redact(value, (root,), _parse_rules(rules))
 
 
 def is_hidden(path: Iterable[str], root: str, rules: Iterable[str]) -> bool:
-    """Whether *rules* hide what is at *path*, or something that it is in."""
+    """Whether *rules* hide the value at *path* or one of its parents."""
     steps = (root, *path)
     forms = _parse_rules(rules)
     is_too_deep = bool(forms) and len(steps) > DEPTH_LIMIT
@@ -29,7 +29,7 @@ def is_hidden(path: Iterable[str], root: str, rules: Iterable[str]) -> bool:
 
 
 def _redact(value: Any, path: Rule, rules: frozenset[Rule], depth: int = 1) -> Any:
-    # Deeper than any rule can be checked in bounded time: hidden rather than shown unchecked.
+    # Too deep to check the rules in bounded time, so hide it.
     if depth > DEPTH_LIMIT:
         return HIDDEN
     if isinstance(value, Mapping):
@@ -52,7 +52,7 @@ def _names(rule: Rule, path: Rule) -> bool:
 
 
 def _names_part_of(rule: Rule, path: Rule) -> bool:
-    """Whether *rule* leads to a place on *path*, whichever of its numbers are places in lists."""
+    """Whether *rule* matches *path* or its start. A number in the path may be a list index."""
     if len(rule) == 1:
         return rule[0] in map(_step, path[1:])
     reached = {0}

@@ -19,12 +19,12 @@ from django_eventbus.exceptions import BadSelection
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
-    """One name=value: what it is about, how it is written, and what that means."""
+    """One name=value: the name, the text of the value, and the parsed value."""
 
     name: str
     text: str
     value: Any
-    #: Within the payload or the headers.
+    #: The path in the payload or the headers.
     path: tuple[str, ...] = ()
 
     @property
@@ -37,24 +37,24 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which dead letters are meant. Without a term: all."""
+    """A filter of dead letters. Without terms, it selects all."""
 
     terms: tuple[Term, ...] = ()
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[str, str]], *, now: datetime | None = None) -> Selection:
-        """Read (name, value) pairs, or raise BadSelection naming the one that is wrong."""
+        """Parse (name, value) pairs, or raise BadSelection, which names the wrong one."""
         moment = now or datetime.now(UTC)
         return cls(tuple(_term(name, text, moment) for name, text in pairs))
 
     @classmethod
     def from_query(cls, query: str, *, now: datetime | None = None) -> Selection:
-        """Read what query() wrote, or the filters of a URL."""
+        """Parse the result of query(), or the filters in a URL."""
         return cls.of(parse_qsl(query, keep_blank_values=True), now=now)
 
     @classmethod
     def from_words(cls, words: Iterable[str], *, now: datetime | None = None) -> Selection:
-        """Read the filters of a command line, each name=value."""
+        """Parse the filters of a command line, each name=value."""
         pairs = [word.partition("=") for word in words]
         for name, equals, _ in pairs:
             if not equals:
@@ -80,20 +80,20 @@ class Selection:
         return self.snapshot is not None
 
     def query(self) -> str:
-        """Write it as the query string of a URL, from which it can be read again."""
+        """Return the selection as the query string of a URL, which from_query() parses."""
         return urlencode(self.pairs)
 
     def words(self) -> str:
-        """Write it as a person reads it."""
+        """Return the selection as text for people."""
         return " ".join(f"{name}={text}" for name, text in self.pairs) or gettext("all")
 
     def with_terms(self, **texts: str) -> Selection:
-        """Return it with these terms in place of those of the same names."""
+        """Return the selection with these terms, which replace terms of the same names."""
         kept = tuple(term for term in self.terms if term.written_name not in texts)
         return Selection((*kept, *Selection.of(texts.items()).terms))
 
     def narrowed(self, name: str, texts: Iterable[str]) -> Selection:
-        """Return it with only those values of *name* that are among *texts*; without one: *texts*."""
+        """Return the selection with *name* limited to *texts*, or set to them if none is in it."""
         others = tuple(term for term in self.terms if term.written_name != name)
         asked = {term.text for term in self.terms if term.written_name == name}
         values = [str(text) for text in texts]
@@ -101,7 +101,7 @@ class Selection:
         return Selection((*others, *Selection.of([(name, text) for text in common]).terms))
 
     def without(self, *names: str) -> Selection:
-        """Return it without the terms called *names*."""
+        """Return the selection without the terms *names*."""
         return Selection(tuple(term for term in self.terms if term.name not in names))
 
     def frozen(self, snapshot: Snapshot) -> Selection:
@@ -121,7 +121,7 @@ def _term(name: str, text: str, now: datetime) -> Term:
         if name not in FILTERS:
             raise ValueError(_unknown_filter(name))
         if FILTERS[name].takes_age:
-            # As a time: the selection has to mean the same when it is read again.
+            # Store an age as a time: the selection must mean the same when it is parsed again.
             text = time_or_age(text, now).isoformat()
         return Term(name=name, text=text, value=FILTERS[name].read(text))
     except ValueError as error:
@@ -129,7 +129,7 @@ def _term(name: str, text: str, now: datetime) -> Term:
 
 
 def _unknown_filter(name: str) -> str:
-    # "headers.tenant" is closer to "header" than all of it is to any name.
+    # Compare "headers.tenant" by its first part: as a whole, it is not similar to any name.
     if guess := nearest(name, FILTERS) or nearest(name.partition(".")[0], PATH_FILTERS):
         return gettext("this filter does not exist; did you mean %r") % guess
     return gettext("this filter does not exist; the filters are %s") % ", ".join(FILTER_NAMES)

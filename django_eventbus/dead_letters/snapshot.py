@@ -1,8 +1,9 @@
 """
-Freeze a selection at what could be seen, without a lock: nobody who parks waits for a reader.
+Freeze a selection at the rows that are visible now, without a lock that parking would wait for.
 
-On PostgreSQL a dead letter has the id of the transaction that parked it, and a snapshot has those
-that had not committed. Time and id alone would not do: a row gets both before it can be seen.
+On PostgreSQL a dead letter has the id of the transaction that parked it, and a snapshot has the
+transactions that were not committed. Time and id are not enough: a row gets both before it is
+visible to others.
 """
 
 from __future__ import annotations
@@ -22,32 +23,32 @@ from django.utils.translation import gettext
 from django_eventbus.dead_letters.filter_values import absolute, number
 from django_eventbus.models import DeadLetter
 
-#: The first and the last of some ids of transactions.
+#: The first and the last of a range of transaction ids.
 XidRange = tuple[int, int]
 
-#: So many ranges fit into a URL.
+#: The number of ranges that fit into a URL.
 _MAX_RANGES = 30
 
-#: More than transactions and savepoints can be open that began after all that have ended.
+#: The transactions and savepoints that may be open above xmax; fewer exist in practice.
 _XIDS_AHEAD = 1_000_000
 
-#: Longer than a transaction that parks stays open. What was parked before is seen, whatever its
-#: xid: in a database that was restored from a dump, the ids are those of another server.
+#: No transaction that parks is open for so long, so older rows are visible whatever their xid.
+#: In a database that was restored from a dump, the xids are those of another server.
 _LONGEST_PARKING = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What could be seen: nothing that was parked later, has a higher id, or was uncommitted."""
+    """The visible rows: none that was parked later, has a higher id, or was not committed."""
 
     at: datetime
     highest: int
-    #: Transactions that may have been open; empty on SQLite, which has one writer at a time.
+    #: The transactions that may have been open. Empty on SQLite, which has one writer at a time.
     uncommitted: tuple[XidRange, ...] = ()
 
     @classmethod
     def read(cls, text: str) -> Snapshot:
-        """Read what str() wrote, or raise ValueError."""
+        """Parse the result of str(), or raise ValueError."""
         at, _, others = text.partition("~")
         highest, _, ranges = others.partition("~")
         written = ranges.split(",") if ranges else []
@@ -71,7 +72,7 @@ class Snapshot:
 
     @property
     def condition(self) -> Q:
-        """Return what it asks of a dead letter."""
+        """The condition for dead letters of the snapshot."""
         committed = Q(parked_at__lte=self.at, pk__lte=self.highest)
         if not self.uncommitted:
             return committed
@@ -85,7 +86,7 @@ def _read_range(text: str) -> XidRange:
 
 
 def parking_columns(using: str) -> dict[str, Any]:
-    """Return when, by the clock that all hosts share, and in which transaction a row is parked."""
+    """Return the transaction, and the time by the database's clock, which all hosts share."""
     if connections[using].vendor != "postgresql":
         return {"parked_at": timezone.now()}
     with connections[using].cursor() as cursor:
@@ -95,13 +96,13 @@ def parking_columns(using: str) -> dict[str, Any]:
 
 
 def take_snapshot(using: str) -> Snapshot:
-    """Return what can be seen now. Takes no lock, and waits for nobody."""
+    """Return a snapshot of the visible dead letters. It takes no lock."""
     if connections[using].vendor != "postgresql":
         highest = DeadLetter.objects.using(using).aggregate(highest=Max("pk"))["highest"]
         return Snapshot(at=timezone.now(), highest=highest or 0)
     table = connections[using].ops.quote_name(DeadLetter._meta.db_table)
     with connections[using].cursor() as cursor:
-        # One statement, and so one view of the database; its time is before that.
+        # In one statement, so that all values are of the same view; the time is slightly earlier.
         cursor.execute(
             "SELECT statement_timestamp(), pg_current_snapshot()::text, "  # noqa: S608
             f"pg_current_xact_id_if_assigned()::text, (SELECT max(id) FROM {table})"
@@ -112,21 +113,22 @@ def take_snapshot(using: str) -> Snapshot:
 
 
 def uncommitted_in(snapshot: str, own: int) -> Iterator[XidRange]:
-    """Return which transactions may be open, by a *snapshot* of PostgreSQL, except our *own*."""
-    # A replica lists none below xmax: what is open there may be seen later, but not unnoticed,
-    # since a dry run, which counts again, asks the primary.
+    """Yield the transactions that may be open in a *snapshot* of PostgreSQL, except our *own*."""
+    # A replica lists no transactions below xmax, so rows of open ones may appear later. A dry run
+    # shows that, because it counts again on the primary.
     _xmin, xmax, listed = snapshot.split(":")
-    # The oldest one by one: it may be a report of hours, and what was parked since is to be seen.
+    # The oldest get ranges of their own: one may be a report that runs for hours, and rows that
+    # were parked since its start must be visible.
     opened = sorted(int(each) for each in listed.split(",") if each)
     rest = opened[_MAX_RANGES - 1 :]
     ranges = [(each, each) for each in opened[: _MAX_RANGES - 1]]
-    # xmax is the first after all that have ended: what is open beyond is not listed.
+    # xmax is above all ended transactions. PostgreSQL does not list open ones above it.
     ranges.append((min([*rest, int(xmax)]), int(xmax) + _XIDS_AHEAD))
     for first, last in ranges:
         if not first <= own <= last:
             yield first, last
             continue
-        # Tests park and read in one transaction, and see what they wrote.
+        # The own transaction sees its own rows, as in tests.
         if first < own:
             yield first, own - 1
         yield own + 1, last

@@ -52,7 +52,7 @@ __all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> object:
-    # Lazy: a worker that releases held keys loads no plans for it.
+    # Lazy, so that a worker that only releases held keys does not import the plans.
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"django_eventbus.{_HOMES[name]}"), name)

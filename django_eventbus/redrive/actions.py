@@ -1,4 +1,4 @@
-"""What a plan does to a batch of dead letters: re-drive, discard or restore."""
+"""The actions of plans on a batch of dead letters: re-drive, discard or restore."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ State = PlannedLetter.State
 
 
 def discard_batch(expected: Mapping[int, int], *, plan: Plan, using: str) -> BatchResult:
-    """Close those that are still in their *expected* rounds. In a transaction only."""
+    """Discard the dead letters that are still in their *expected* rounds. In a transaction only."""
     letters, records, moved = _locked(expected, DeadLetter.REDRIVABLE, using)
     now = timezone.now()
-    # What was handled stays that: once restored, it would be run again.
+    # Handled records do not change: otherwise a restore would let the handler run again.
     records.exclude(state=InboxRecord.State.HANDLED).update(
         state=InboxRecord.State.SKIPPED,
         error=storable(plan.reason, 2000),
@@ -56,9 +56,9 @@ def discard_batch(expected: Mapping[int, int], *, plan: Plan, using: str) -> Bat
 
 
 def restore_batch(expected: Mapping[int, int], *, plan: Plan, using: str) -> BatchResult:
-    """Open again those that are still discarded. In a transaction only."""
+    """Open the dead letters that are still discarded. In a transaction only."""
     letters, records, moved = _locked(expected, (LetterState.DISCARDED,), using)
-    # Else the inbox would take a re-drive for one that was settled.
+    # Otherwise the inbox would skip a re-drive as already settled.
     by_discard = records.filter(skip_reason=SkipReason.DISCARDED)
     by_discard.update(state=InboxRecord.State.PARKED, skip_reason="", settled_at=timezone.now())
     letters.update(state=LetterState.OPEN, closed_at=None, closed_by="", note="")
@@ -68,10 +68,10 @@ def restore_batch(expected: Mapping[int, int], *, plan: Plan, using: str) -> Bat
 def _locked(
     expected: Mapping[int, int], states: Collection[str], using: str
 ) -> tuple[DeadLetterQuerySet, QuerySet[InboxRecord], BatchResult]:
-    """Return the dead letters that may change now, their records, and what came of the others."""
+    """Lock and return the dead letters that can change now, their records, and the batch result."""
     letters = DeadLetter.objects.using(using)
     found = letters.filter(pk__any_of=list(expected)).order_by("pk")
-    # Before the letters, as the consumer does: the other order can deadlock.
+    # Lock the records before the dead letters, as the consumer does: the other order can deadlock.
     records, busy = _locked_records(found, using)
     chosen, moved = lock_unchanged(expected, found.only(*_COLUMNS), states)
     names = {each.pk: (each.subscription, each.message_id) for each in chosen}
@@ -83,7 +83,7 @@ def _locked(
 
 
 def _locked_records(found: DeadLetterQuerySet, using: str) -> tuple[dict[Name, int], set[Name]]:
-    """Return the records of *found* by name, and the names of those that a handler holds now."""
+    """Return the records of *found* by name, and the names that a running handler has locked."""
     ids = list(found.values_list("message_id", flat=True))
     records = InboxRecord.objects.using(using).filter(message_id__in=ids).order_by("pk")
     names = {
@@ -96,17 +96,17 @@ def _locked_records(found: DeadLetterQuerySet, using: str) -> tuple[dict[Name, i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanAction:
-    """One of them."""
+    """The functions, states and texts of an action."""
 
-    #: The states in which a dead letter can be meant.
+    #: The states in which the action can change a dead letter.
     states: tuple[str, ...]
-    #: Does it to those that are as expected, in the caller's transaction.
+    #: Changes the dead letters that are as expected, in the caller's transaction.
     do: Callable[..., BatchResult]
-    #: The state of a planned letter to which it was done.
+    #: The state of a planned letter after the action.
     done: str
-    #: The states that a planned letter can come to.
+    #: All states that a planned letter can have.
     outcomes: tuple[str, ...]
-    #: What the audit calls the making of the plan, and its end.
+    #: The verbs in the audit for the creation of the plan, and for its end.
     made: str
     ended: str
     nothing: Promise
@@ -122,7 +122,7 @@ ACTIONS: dict[str, PlanAction] = {
         ),
         made="plan re-drive",
         ended="plan ended",
-        nothing=_("Nothing that could be re-driven is among these dead letters."),
+        nothing=_("None of these dead letters can be re-driven."),
     ),
     Plan.Action.DISCARD: PlanAction(
         states=DeadLetter.REDRIVABLE,
@@ -131,7 +131,7 @@ ACTIONS: dict[str, PlanAction] = {
         outcomes=(State.PENDING, State.DISCARDED, State.SKIPPED),
         made="discard",
         ended="discarded",
-        nothing=_("Nothing that could be discarded is among these dead letters."),
+        nothing=_("None of these dead letters can be discarded."),
     ),
     Plan.Action.RESTORE: PlanAction(
         states=(DeadLetter.State.DISCARDED,),
@@ -140,6 +140,6 @@ ACTIONS: dict[str, PlanAction] = {
         outcomes=(State.PENDING, State.RESTORED, State.SKIPPED),
         made="restore",
         ended="restored",
-        nothing=_("Nothing that was discarded is among these dead letters."),
+        nothing=_("None of these dead letters is discarded."),
     ),
 }  # fmt: skip

@@ -24,24 +24,24 @@ from django_eventbus.redrive.runner import steps
 
 #: Dead letters in one step.
 _BATCH = 500
-#: Seconds to wait when nothing could be done: the rate is used up, or a handler holds the rest.
+#: Seconds to wait if a step changed nothing: the rate is used up, or handlers have locks.
 _PAUSE = 0.05
 
 Action = Plan.Action
-#: Told after each step how many are done so far.
+#: Called after each step with the number of changed dead letters so far.
 Progress = Callable[[int], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ignored:
-    """How many are out of sight, and how many were left: a handler holds them."""
+    """The numbers of ignored dead letters, and of those that a running handler has locked."""
 
     changed: int
     left: int
 
 
 def discard(ids: Iterable[int], *, reason: str, by: str, using: str) -> int:
-    """Close open dead letters for good; a copy that still arrives is not run. Return how many."""
+    """Discard open dead letters and return their number. A copy that still arrives is not run."""
     chosen = list(ids)
     if not chosen:
         return 0
@@ -51,13 +51,13 @@ def discard(ids: Iterable[int], *, reason: str, by: str, using: str) -> int:
 def discard_selected(
     selection: Selection, *, by: str, reason: str, using: str, limit: int | None = None
 ) -> int:
-    """Close what can be re-driven of *selection*, as it is now, for good; return how many."""
+    """Discard the dead letters of *selection* that can be re-driven now; return their number."""
     pace = unpaced(limit=limit)
     return _closed(Action.DISCARD, selection, by=by, reason=reason, using=using, pace=pace)
 
 
 def restore_selected(selection: Selection, *, by: str, reason: str, using: str) -> int:
-    """Open discarded dead letters of *selection* again; return how many."""
+    """Open the discarded dead letters of *selection* again; return their number."""
     pace = unpaced()
     return _closed(Action.RESTORE, selection, by=by, reason=reason, using=using, pace=pace)
 
@@ -66,10 +66,10 @@ def ignore_selected(
     selection: Selection, until: datetime | None, *, by: str, reason: str, using: str
 ) -> int:
     """
-    Put what waits of *selection* out of sight until then; None: show it again.
+    Hide the waiting dead letters of *selection* until a time; with None, show them again.
 
-    Return how many; those whose handler is at work are left as they are.
-    Raise ValueError if *until* is at an end of the calendar.
+    Return their number. Dead letters whose handler is running do not change.
+    Raise ValueError if *until* is too far away.
     """
     return ignore_unlocked(selection, until, by=by, reason=reason, using=using).changed
 
@@ -77,12 +77,12 @@ def ignore_selected(
 def ignore_unlocked(
     selection: Selection, until: datetime | None, *, by: str, reason: str, using: str
 ) -> Ignored:
-    """Do as ignore_selected(), and tell also how many were left."""
+    """Do the same as ignore_selected(), but also return how many did not change."""
     if until:
         require_within_calendar(until)
     chosen = freeze(selection, using)
     letters = matching(chosen, using).filter(state__in=DeadLetter.WAITING).order_by()
-    # In UTC, as the row has it: by that the entry is found again.
+    # In UTC, as in the row, so that the entry can be found by this value.
     facts: dict[str, Any] = {"until": until.astimezone(UTC).isoformat() if until else ""}
     with transaction.atomic(using=using):
         done = _ignore(letters, until)
@@ -96,24 +96,24 @@ def ignore_unlocked(
 
 
 def _ignore(letters: DeadLetterQuerySet, until: datetime | None) -> Ignored:
-    meant = letters.count()
+    total = letters.count()
     free = list(skip_locked(letters).values_list("pk", flat=True))
     for start in range(0, len(free), _BATCH):
         batch = DeadLetter.objects.using(letters.db).filter(pk__any_of=free[start : start + _BATCH])
         batch.update(ignored_until=until)
-    return Ignored(changed=len(free), left=max(meant - len(free), 0))
+    return Ignored(changed=len(free), left=max(total - len(free), 0))
 
 
 def unpaced(*, canary: int = 0, rate: float | None = None, limit: int | None = None) -> Pace:
-    """Return a pace for what nobody has to answer: as fast as it goes, unless told otherwise."""
+    """Return a pace for changes in the database only: without limits unless given."""
     return Pace(canary=canary, rate=rate, limit=limit, in_flight=_BATCH)
 
 
 def start_plan(
     action: str, selection: Selection, *, by: str, reason: str, using: str, pace: Pace
 ) -> Plan:
-    """Write a plan of *action* over *selection* as it is now; workers carry it out from now on."""
-    # Together: a kill in between would leave a plan that nobody meant to start by hand.
+    """Create and start a plan of *action* for *selection* as of now. The workers carry it out."""
+    # In one transaction: a crash in between would leave a plan that nobody starts.
     with transaction.atomic(using=using):
         plan = make_unpaced_plan(action, selection, by=by, reason=reason, using=using, pace=pace)
         plan.start()
@@ -122,9 +122,9 @@ def start_plan(
 
 def run_to_end(plan: Plan, on_step: Progress = lambda done: None) -> None:
     """
-    Take *plan* to its end in this process, or to where it pauses; workers may help.
+    Run *plan* in this process until it ends or pauses. Workers may run it at the same time.
 
-    In a transaction, only as far as it goes without waiting: the workers have the rest after it.
+    In a transaction, it stops when it would have to wait, and the workers run the rest.
     """
     done = 0
     for moved in steps(plan):
@@ -138,18 +138,18 @@ def run_to_end(plan: Plan, on_step: Progress = lambda done: None) -> None:
 
 
 def run_for(plan: Plan, seconds: float) -> None:
-    """Take *plan* as far as it goes in so many *seconds*; the rest is left to the workers."""
+    """Run *plan* in this process for at most *seconds*; the workers run the rest."""
     until = time.monotonic() + seconds
     for moved in steps(plan):
         if time.monotonic() > until or not (moved or _may_wait(plan)):
             return
         if not moved:
-            # A worker may have the plan just now, and be done with it in a moment.
+            # A worker may have locked the plan for a moment.
             time.sleep(_PAUSE)
 
 
 def _may_wait(plan: Plan) -> bool:
-    # Whoever holds the rest may wait for what this transaction holds, and nobody would see.
+    # In a transaction, a wait could be an unnoticed deadlock with the process that has the locks.
     return not connections[plan._state.db or DEFAULT_DB_ALIAS].in_atomic_block
 
 

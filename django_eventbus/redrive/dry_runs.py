@@ -25,21 +25,21 @@ from django_eventbus.redrive.edited_message import (
 )
 from django_eventbus.subscriptions.subscription import Subscription, registry
 
-#: Up to so many, each is looked at.
+#: Up to this number, a dry run reads every dead letter.
 ALL = 2_000
 
-#: Of more, about so many, in PLACES runs at random.
+#: Of more dead letters, it reads about this number, in PLACES ranges that start at random ids.
 SAMPLE = 1_000
 PLACES = 25
 
-#: The share of SAMPLE that chance has to find.
+#: The share of SAMPLE that the random ranges must contain.
 ENOUGH = 0.25
 _EXAMPLES = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where some of the selection would go."""
+    """A queue and a subscription to which a part of the selection would be sent."""
 
     queue: str
     subscription: str
@@ -48,12 +48,12 @@ class Target:
 
     @property
     def is_queue_here(self) -> bool:
-        """Whether this project has such a queue."""
+        """Whether this project has the queue."""
         return self.queue in registry.queues()
 
     @property
     def has_subscription(self) -> bool:
-        """Whether this project would know whom to give it to."""
+        """Whether this project has a subscription for it."""
         if self.subscription:
             return registry.named(self.subscription) is not None
         return any(self._matches(each) for each in registry.on_queue(self.queue))
@@ -64,25 +64,25 @@ class Target:
 
 @dataclass(slots=True, kw_only=True)
 class Forecast:
-    """What would become of a selection, which is frozen from here on."""
+    """The predicted result of a re-drive of a frozen selection."""
 
     selection: Selection
     targets: list[Target]
-    #: What is among the selection and cannot be re-driven, by state.
+    #: The dead letters of the selection that cannot be re-driven, by state.
     staying: dict[str, int]
-    #: How many were looked at one by one: for the counts below.
+    #: The number of dead letters that were read. The numbers below are of these.
     looked_at: int = 0
     already_handled: int = 0
-    #: Those that would run, though they may have been handled: the inbox knows no more.
+    #: Dead letters that may have been handled, but whose inbox records were pruned. They would run.
     forgotten: int = 0
     invalid: int = 0
-    #: Of those, how many by queue, subscription and type.
+    #: The number of invalid ones by queue, subscription and type.
     invalid_by_target: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    #: Those that a plan under way is still to re-drive or close.
+    #: Dead letters that another plan is going to re-drive or close.
     planned: int = 0
     #: The ids of some dead letters with an invalid payload, and the problems of each.
     problems: list[tuple[int, list[str]]] = field(default_factory=list)
-    #: The id of one whose payload is fine, if there is one; else of any.
+    #: The id of a dead letter with a valid payload, or else of any.
     sample: int | None = None
 
     @property
@@ -98,7 +98,7 @@ class Forecast:
         return sum(each.count for each in self.targets if not each.is_queue_here)
 
     def invalid_of(self, target: Target) -> int:
-        """Return how many of *target* were found to have a payload that is invalid."""
+        """Return the number of invalid payloads that were found for *target*."""
         return self.invalid_by_target[target.queue, target.subscription, target.type]
 
     @property
@@ -106,7 +106,7 @@ class Forecast:
         return self.looked_at < self.count
 
     def scaled(self, found: int) -> int:
-        """Return how many of all that *found* of those looked at may stand for."""
+        """Estimate the number in the whole selection from the number *found* in the sample."""
         return round(found * self.count / self.looked_at) if self.looked_at else 0
 
 
@@ -118,9 +118,9 @@ def dry_run(
     limit: int | None = None,
 ) -> Forecast:
     """
-    Say what a re-drive of *selection* would do; *change* is made to each payload before.
+    Predict what a re-drive of *selection* would do after *change* was applied to each payload.
 
-    With a *limit*: of so many at most, those parked first, as a plan takes them.
+    With a *limit*, only for the dead letters that were parked first, as in a plan.
     """
     chosen = freeze(selection, using)
     letters = matching(chosen, using)
@@ -132,7 +132,8 @@ def dry_run(
         targets=targets_of(going),
         staying=staying_of(letters, DeadLetter.REDRIVABLE),
     )
-    # Their own ends, if few of all are meant: a place at random would mostly be beyond them.
+    # With a limit, use the lowest and highest id of these dead letters only: most random ids of
+    # the whole table would be beyond them.
     among = DeadLetter.objects.using(using) if limit is None else going
     ids = _ids_to_look_at(going, forecast.count, among)
     forecast.looked_at = len(ids)
@@ -154,7 +155,7 @@ def parked_first(letters: DeadLetterQuerySet, limit: int) -> DeadLetterQuerySet:
 
 
 def targets_of(letters: DeadLetterQuerySet) -> list[Target]:
-    """Count *letters* by where they would go, the most first."""
+    """Count *letters* by their target, the largest number first."""
     names = ("queue", "subscription", "type")
     counts = letters.order_by().values_list(*names).annotate(count=Count("pk"))
     return [
@@ -164,8 +165,8 @@ def targets_of(letters: DeadLetterQuerySet) -> list[Target]:
 
 
 def staying_of(letters: DeadLetterQuerySet, states: Collection[str]) -> dict[str, int]:
-    """Count those of *letters* that are in none of *states*, by the state they are in."""
-    # By name, not by exclusion, for which the index would be read to its end.
+    """Count the *letters* that are in other states than *states*, by state."""
+    # Name the other states instead of using exclude(), which would read the whole index.
     others = [each for each in DeadLetter.State.values if each not in states]
     counts = letters.filter(state__in=others).order_by().values_list("state")
     return dict(counts.annotate(Count("pk")))
@@ -180,10 +181,10 @@ def _ids_to_look_at(
     ends = among.aggregate(lowest=Min("pk"), highest=Max("pk"))
     found: set[int] = set()
     for _ in range(PLACES):
-        # Not ORDER BY random(), which reads all of them.
+        # Not ORDER BY random(), which reads all rows.
         place = random.randint(ends["lowest"], ends["highest"])  # noqa: S311
         found.update(ids.filter(pk__gte=place)[: SAMPLE // PLACES])
-    # What is meant may lie before almost every place: its first ones, then, rather than none.
+    # All matching rows may be before the random ids: then use the first of them.
     return sorted(found) if len(found) >= SAMPLE * ENOUGH else list(ids[:SAMPLE])
 
 
@@ -235,7 +236,7 @@ def _problems_with(letter: DeadLetter, change: Callable[[Any], Any]) -> list[str
 def dry_run_patch(
     selection: Selection, patch: Any, *, using: str, limit: int | None = None
 ) -> Forecast:
-    """Say what a re-drive with a JSON merge *patch* would do; raise BadPlan if no plan can keep it."""
+    """Predict a re-drive with a JSON merge *patch*; raise BadPlan if a plan cannot store it."""
     require_storable(patch)
     return dry_run(
         selection, using=using, change=lambda payload: merged(payload, patch), limit=limit

@@ -32,7 +32,7 @@ _MISSING = gettext_noop("%(event)s: %(field)s is missing")
 
 
 def merged(target: Any, patch: Any) -> Any:
-    """Return *target* as *patch* says: objects are merged, null removes, all else replaces."""
+    """Apply a JSON merge *patch*: objects are merged, null removes, any other value replaces."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}
@@ -45,10 +45,10 @@ def merged(target: Any, patch: Any) -> Any:
 
 
 def require_storable(patch: Any) -> None:
-    """Raise BadPlan if there is something in *patch* that a plan cannot keep."""
+    """Raise BadPlan if *patch* contains a value that a plan cannot store."""
     if storable_json(patch) != patch:
         words = _(
-            "This patch cannot be stored: it has a NUL, a lone surrogate, "
+            "This patch cannot be stored: it contains a NUL, a lone surrogate, "
             "a number that is too large, or too many levels."
         )
         raise BadPlan(words)
@@ -61,7 +61,7 @@ def receivers_of(letter: DeadLetter) -> list[Subscription]:
 
 
 def payload_or_none(letter: DeadLetter) -> Any:
-    """Return what the body says, or None if it cannot be read."""
+    """Return the payload, or None if it cannot be read."""
     try:
         return read(letter.message(), conf.max_body_bytes).payload
     except Unreadable:
@@ -69,7 +69,7 @@ def payload_or_none(letter: DeadLetter) -> Any:
 
 
 def is_readable(letter: DeadLetter) -> bool:
-    """Whether the body says anything: null is something."""
+    """Whether the payload can be read. It may be null."""
     try:
         read(letter.message(), conf.max_body_bytes)
     except Unreadable:
@@ -78,7 +78,7 @@ def is_readable(letter: DeadLetter) -> bool:
 
 
 def unsendable(payload: Any) -> list[str]:
-    """Say why *payload* cannot be sent as JSON, or return nothing."""
+    """Return the reason why *payload* cannot be sent as JSON, if any."""
     try:
         body_of(payload, conf.max_body_bytes)
     except InvalidEvent as error:
@@ -87,7 +87,7 @@ def unsendable(payload: Any) -> list[str]:
 
 
 def problems_with(letter: DeadLetter, payload: Any) -> list[str]:
-    """Say everything that keeps handlers from being given *payload*, a sentence each."""
+    """Return a sentence for each reason why a handler could not receive *payload*."""
     message = letter.message()
     found = (each for receiver in receivers_of(letter) for each in _all(receiver, message, payload))
     return list(dict.fromkeys(found))
@@ -107,12 +107,12 @@ def _all(subscription: Subscription, message: Message, payload: Any) -> list[str
 
 
 def _sentence_of(error: Exception) -> str:
-    # Not str(): the argument may be a Sentence, which pages translate.
+    # Not str(error): the argument may be a Sentence, which pages translate.
     return error.args[0] if error.args else ""
 
 
 def _field_problems(event_class: type[Event], payload: Any) -> list[str]:
-    """Return what is wrong with each field: msgspec itself stops at the first."""
+    """Return the problems of all fields: msgspec itself reports only the first."""
     if not isinstance(payload, dict):
         return []
     found: list[str] = []
@@ -131,24 +131,24 @@ def _field_problems(event_class: type[Event], payload: Any) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """A payload, and headers of one's own; None: those it had."""
+    """A new payload, and new headers of the user; None means that the headers do not change."""
 
     payload: Any
     headers: dict[str, Any] | None = None
 
 
 def patched(letter: DeadLetter, patch: Any) -> Edit:
-    """Return the edit that a JSON merge *patch* makes of the letter's payload."""
+    """Return the edit that applies a JSON merge *patch* to the payload of *letter*."""
     return Edit(payload=merged(payload_or_none(letter), patch))
 
 
 def own_headers(letter: DeadLetter) -> dict[str, Any]:
-    """Return the headers that a person may change: all but the bus's and the broker's."""
+    """Return the headers that a person may change: not those of the bus and the broker."""
     return {name: value for name, value in letter.headers.items() if not is_reserved(name)}
 
 
 def problems_of(letter: DeadLetter, edit: Edit) -> list[str]:
-    """Say everything that is wrong with *edit*, a sentence each."""
+    """Return a sentence for each problem of *edit*."""
     found = unsendable(edit.payload) or problems_with(letter, edit.payload)
     if edit.headers is not None and (problem := headers_problem(edit.headers)):
         found.append(problem)
@@ -156,7 +156,7 @@ def problems_of(letter: DeadLetter, edit: Edit) -> list[str]:
 
 
 def is_unchanged(letter: DeadLetter, edit: Edit) -> bool:
-    """Whether *edit* says what the message says already."""
+    """Whether *edit* is equal to the message."""
     headers = own_headers(letter)
     try:
         old = _text(payload_or_none(letter), headers)
@@ -167,12 +167,12 @@ def is_unchanged(letter: DeadLetter, edit: Edit) -> bool:
 
 
 def _text(*values: Any) -> str:
-    # Not the values themselves: Python takes 1 and true for the same.
+    # Compare JSON text: in Python, 1 == True.
     return json.dumps(values, sort_keys=True, default=str)
 
 
 def edited_message(letter: DeadLetter, edit: Edit) -> Message:
-    """Return a new message, caused by the old one; raise BadEdit with everything wrong with it."""
+    """Return a new message with the old one as cause, or raise BadEdit with all problems."""
     if problems := problems_of(letter, edit):
         raise BadEdit(problems)
     old = letter.message()

@@ -49,11 +49,11 @@ from django_eventbus.transports.contract import (
     Unroutable,
 )
 
-#: How long the broker is given to hand over the next message before its queue counts as empty.
+#: Seconds without a message after which the queue counts as empty.
 _SILENCE = 1.0
 _BATCH = 50
 
-#: A quorum queue hands out 2,000 at a time, whatever it is asked for.
+#: A quorum queue delivers at most 2,000 unsettled messages, even with a higher prefetch.
 _MOST_UNSETTLED = 2000
 
 
@@ -66,7 +66,7 @@ class DeadLetterQueue:
 
 
 def find_dead_letter_queue(transport: Transport, name: str) -> DeadLetterQueue:
-    """Return the DLQ called *name*, or that of the queue *name*, or raise UnknownQueue."""
+    """Return the DLQ *name*, or the DLQ of the queue *name*, or raise UnknownQueue."""
     owners: dict[str, list[str]] = {}
     for queue in registry.queues():
         if dlq := transport.dead_letter_queue(queue):
@@ -82,14 +82,14 @@ def find_dead_letter_queue(transport: Transport, name: str) -> DeadLetterQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DlqMessage:
-    """What is to be seen of a message in a DLQ."""
+    """A message in a DLQ."""
 
     message: Message
     #: Where a re-drive would send it.
     queue: str
 
     def facts(self, now: datetime) -> dict[str, Any]:
-        """Return what a person wants to know of it, but for its payload."""
+        """Return the facts about it for people, without the payload."""
         death = broker_death(self.message, self.queue)
         return {
             "id": self.message.identified().id,
@@ -105,9 +105,9 @@ class DlqMessage:
 
 
 def peek(transport: Transport, dlq: DeadLetterQueue, limit: int) -> list[DlqMessage]:
-    """Return the first messages of *dlq*, which keeps them."""
-    # Closing the channel returns them, in their order but behind what was returned before. A
-    # nack would put them at the end of a quorum queue that has no delivery limit.
+    """Return the first messages of *dlq* without removing them."""
+    # Closing the channel returns the messages in their order, but behind messages that were
+    # returned before. A nack would put them at the end of a quorum queue without delivery limit.
     limit = min(limit, _MOST_UNSETTLED)
     with closing(transport.subscriber([dlq.name], prefetch=limit)) as subscriber:
         return [_dlq_message(each, dlq) for each in _received(subscriber, limit)]
@@ -136,7 +136,7 @@ class Stay(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class DlqRedriveResult:
-    """The messages that a re-drive from the broker moved, and those that it left."""
+    """The messages that a re-drive from the broker moved, and those that stay in the DLQ."""
 
     moved: list[str] = field(default_factory=list)
     #: The messages that stay in the DLQ, by id: a StayReason and its detail.
@@ -144,7 +144,7 @@ class DlqRedriveResult:
 
 
 class BrokerRedrive:
-    """Sends messages of a DLQ back to their queues: published, confirmed, and only then acked."""
+    """Sends messages of a DLQ back to their queues; acks each after its copy is confirmed."""
 
     def __init__(
         self, transport: Transport, dlq: DeadLetterQueue, *, by: str, stop: threading.Event
@@ -156,7 +156,7 @@ class BrokerRedrive:
         self.began_at = timezone.now()
 
     def run(self, limit: int) -> DlqRedriveResult:
-        """Take at most *limit* messages; stop between two batches when told to."""
+        """Move at most *limit* messages; stop between two batches if *stop* is set."""
         moved = DlqRedriveResult()
         prefetch = min(limit, _MOST_UNSETTLED)
         with (
@@ -212,7 +212,7 @@ class BrokerRedrive:
 
 
 def _next_round(found: DlqMessage) -> int:
-    """Return a round that no record has seen: a copy that is not newer would not be run."""
+    """Return a round above all known ones: the inbox skips a copy that is not newer."""
     message_id = found.message.identified().id
     rounds = [found.message.round]
     for using in registry.databases():
@@ -238,7 +238,7 @@ def _refusal(receipt: Receipt) -> Stay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DlqAudit:
-    """One who asked, and about which queues: an entry before, and one after."""
+    """Records a request about queues in the audit: one entry before it runs, and one after."""
 
     queues: Sequence[str]
     by: str
@@ -246,7 +246,7 @@ class DlqAudit:
     using: str
 
     def asked(self, kind: str, limit: int) -> None:
-        """Write down that it is about to be done to *limit* messages at most."""
+        """Record that the request is going to run for at most *limit* messages."""
         self._record(f"{kind} DLQ", limit, {})
 
     def redrove(self, moved: int, left: int) -> None:

@@ -1,4 +1,4 @@
-"""Send back what was held behind a parked event of its key, when nothing is before it any more."""
+"""Re-drive events that were held behind a parked event of their key, when it is closed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from django_eventbus.models import DeadLetter
 from django_eventbus.redrive.letters import LetterToSend, send_back, skip_locked
 from django_eventbus.subscriptions.subscription import registry
 
-#: How many of a key go at a time; the last of them brings the next.
+#: The number of events of a key in one batch. The last of them releases the next batch.
 _AT_A_TIME = 100
 _BY = "eventbus"
 
 
 def release_held(using: str) -> int:
-    """Send back what is the first of its key by now; return how many."""
+    """Re-drive the held events that are now the first of their key; return their number."""
     held = DeadLetter.objects.using(using).filter(
         kind=DeadLetter.Kind.HELD, state=DeadLetter.State.OPEN
     )
@@ -26,9 +26,9 @@ def release_held(using: str) -> int:
 
 
 def release_key(subscription: str, key: str, using: str) -> int:
-    """Send back, in their order, the held dead letters of a key that are the first of it."""
+    """Re-drive the first held dead letters of a key in their order; return their number."""
     known = registry.named(subscription)
-    # It was never tried, so it has as many tries as any other.
+    # A held event was never tried, so it gets the tries of a new event, not of a re-drive.
     tries = known.policy.tries if known else conf.redrive.tries
     with transaction.atomic(using=using):
         letters_to_send = [
@@ -41,10 +41,10 @@ def release_key(subscription: str, key: str, using: str) -> int:
 
 
 def _first_held(subscription: str, key: str, using: str) -> list[DeadLetter]:
-    """Lock and return the held dead letters of a key that nothing waits before."""
+    """Lock and return the held dead letters before which no other event of the key waits."""
     waiting = DeadLetter.objects.using(using).waiting_of(subscription, key)
     held = waiting.filter(kind=DeadLetter.Kind.HELD, state=DeadLetter.State.OPEN)
     locked = {letter.pk: letter for letter in skip_locked(held)[:_AT_A_TIME]}
-    # Asked after the lock: what comes before them may have been opened again meanwhile.
+    # Query the order after the lock: an earlier dead letter may have been opened again.
     order = list(waiting.values_list("pk", flat=True)[:_AT_A_TIME]) if locked else []
     return [locked[key] for key in takewhile(locked.__contains__, order)]

@@ -41,26 +41,26 @@ from django_eventbus.signals import announce, event_redriven
 
 Row = TypeVar("Row", bound=models.Model)
 #: A reason, and its detail.
-WhySkipped = tuple[LetterReason, str]
+ReasonAndDetail = tuple[LetterReason, str]
 UNCHANGED = gettext_lazy(
-    "Nothing was changed. To send it as it was, under its own id, re-drive it."
+    "Nothing was changed. To send the message unchanged and under its own id, re-drive it."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """What came of those that a plan wanted to change. Who is in neither may be changed later."""
+    """The result of a batch. A dead letter that is in neither dict can be changed later."""
 
-    #: The id of the edited message, or "", by dead letter.
+    #: By dead letter that was changed: the id of the edited message, or "".
     done: dict[int, str] = field(default_factory=dict)
-    #: Why nothing was done, and never will be, by dead letter.
-    reasons: dict[int, WhySkipped] = field(default_factory=dict)
+    #: By dead letter that the plan can never change: the reason.
+    reasons: dict[int, ReasonAndDetail] = field(default_factory=dict)
 
 
 def skip_locked(rows: models.QuerySet[Row]) -> models.QuerySet[Row]:
-    """Lock those of *rows* that nobody else has locked."""
-    # A handler holds its dead letter for as long as it runs. The relay, which carries plans
-    # out, must not wait for it: nothing else would be sent meanwhile.
+    """Lock the *rows* that no other transaction has locked, and skip the others."""
+    # A handler locks its dead letter while it runs. The relay, which runs the plans, must not
+    # wait for it, because it would not send anything else during that time.
     can_skip = connections[rows.db].features.has_select_for_update_skip_locked
     return rows.select_for_update(skip_locked=can_skip)
 
@@ -68,13 +68,13 @@ def skip_locked(rows: models.QuerySet[Row]) -> models.QuerySet[Row]:
 def lock_unchanged(
     expected: Mapping[int, int], found: DeadLetterQuerySet, states: Collection[str]
 ) -> tuple[list[DeadLetter], BatchResult]:
-    """Lock and return those in their *expected* rounds and in *states*; say why the others are not."""
+    """Lock and return those in their *expected* rounds and in *states*, with reasons for others."""
     locked = list(skip_locked(found))
     result = BatchResult(reasons=_reasons_of_missing(expected, found, locked))
     letters = []
     for letter in locked:
-        if why := _why_not(letter, expected[letter.pk], states):
-            result.reasons[letter.pk] = why
+        if reason := _skip_reason(letter, expected[letter.pk], states):
+            result.reasons[letter.pk] = reason
         else:
             letters.append(letter)
     return letters, result
@@ -82,21 +82,23 @@ def lock_unchanged(
 
 def _reasons_of_missing(
     expected: Mapping[int, int], found: DeadLetterQuerySet, locked: list[DeadLetter]
-) -> dict[int, WhySkipped]:
-    """Say why those that could not be locked will not move; without a reason, they may later."""
+) -> dict[int, ReasonAndDetail]:
+    """Return the reasons for those that were not locked and can never be changed by the plan."""
     missing = expected.keys() - {letter.pk for letter in locked}
     if not missing:
         return {}
     others = {each.pk: each for each in found.filter(pk__in=missing)}
     reasons = dict.fromkeys(missing - others.keys(), (LetterReason.PRUNED, ""))
     for key, letter in others.items():
-        # Known for good, though it is not locked: a round never comes again.
-        if why := _why_not(letter, expected[key], DeadLetter.State.values):
-            reasons[key] = why
+        # This is final even without a lock, because a round never decreases.
+        if reason := _skip_reason(letter, expected[key], DeadLetter.State.values):
+            reasons[key] = reason
     return reasons
 
 
-def _why_not(letter: DeadLetter, expected_round: int, states: Collection[str]) -> WhySkipped | None:
+def _skip_reason(
+    letter: DeadLetter, expected_round: int, states: Collection[str]
+) -> ReasonAndDetail | None:
     if letter.round != expected_round:
         by = letter.redriven_by
         return (LetterReason.REDRIVEN_BY if by else LetterReason.REDRIVEN), by
@@ -106,12 +108,12 @@ def _why_not(letter: DeadLetter, expected_round: int, states: Collection[str]) -
 
 
 def redrive(ids: Iterable[int], *, by: str, using: str) -> int:
-    """Re-drive the open dead letters among *ids*, each once; return how many went out."""
+    """Re-drive the open dead letters among *ids*, each once; return the number that was sent."""
     chosen = list(ids)
     if not chosen:
         return 0
     note = partial(audit.record, by=by, selection=Selection.of_ids(chosen), using=using)
-    # First: never a re-drive that the audit does not know.
+    # Write the audit first, so that there is no re-drive without an entry.
     note("redrive", count=len(chosen))
     sent = sum(_redrive_one(each, by, using) for each in chosen)
     note("redrove", count=sent, outcome={"sent": sent, "left": len(chosen) - sent})
@@ -130,7 +132,7 @@ def _redrive_one(letter_id: int, by: str, using: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterToSend:
-    """A dead letter, locked by the caller, and what is to go out for it."""
+    """A dead letter that the caller has locked, and the message to send for it."""
 
     letter: DeadLetter
     message: Message
@@ -142,7 +144,7 @@ class LetterToSend:
 
 
 def redrive_batch(expected: Mapping[int, int], *, plan: Plan, using: str) -> BatchResult:
-    """Re-drive those that are still in their *expected* rounds. In a transaction only."""
+    """Re-drive dead letters that are still in their *expected* rounds. In a transaction only."""
     found = DeadLetter.objects.using(using).filter(pk__in=list(expected)).order_by("pk")
     letters, result = lock_unchanged(expected, found, DeadLetter.REDRIVABLE)
     letters_to_send = []
@@ -171,7 +173,7 @@ def send_back(
     """
     Change the dead letters and write their outbox rows. In a transaction only.
 
-    Return those that leave: not one whose edited message is out already.
+    Return those that are sent. A dead letter whose edited message was published is not.
     """
     listed = _without_replaced(list(letters_to_send), using)
     now = timezone.now()
@@ -189,19 +191,19 @@ def send_back(
     OutboxEvent.objects.using(using).bulk_create(rows)
     sys.audit("eventbus.redrive.written")
     for letter in letters:
-        # Only then: the caller may have a transaction of its own, which may roll back.
+        # On commit, because an outer transaction of the caller may roll back.
         announcement = partial(announce, event_redriven, DeadLetter, dead_letter=letter)
         transaction.on_commit(announcement, using=using)
     return listed
 
 
 def _without_replaced(letters_to_send: list[LetterToSend], using: str) -> list[LetterToSend]:
-    """Cancel former edited messages that are not out; leave the dead letters of the others alone."""
+    """Cancel earlier edited messages; omit dead letters whose edited message was published."""
     former = {each.letter.replaced_by for each in letters_to_send} - {""}
     if not former:
         return letters_to_send
     rows = OutboxEvent.objects.using(using).filter(message_id__in=former)
-    # Locked: a relay may be publishing one of them at this moment, and then both would run.
+    # With a lock: if a relay is publishing one of them now, both messages would run.
     states = list(rows.select_for_update().values_list("message_id", "state"))
     published = {key for key, state in states if state == OutboxEvent.State.PUBLISHED}
     rows.exclude(message_id__in=published).update(state=OutboxEvent.State.CANCELLED)
@@ -211,7 +213,7 @@ def _without_replaced(letters_to_send: list[LetterToSend], using: str) -> list[L
 
 
 def _forget_replaced(message_ids: list[str], using: str) -> None:
-    """Let the inbox take again what it refused for the sake of an edited message."""
+    """Let the inbox accept messages again that it skips because they were replaced."""
     records = InboxRecord.objects.using(using).filter(message_id__in=message_ids)
     refused = records.filter(skip_reason=SkipReason.REPLACED)
     refused.update(state=InboxRecord.State.PARKED, skip_reason="")
@@ -234,11 +236,11 @@ def _copy(letter_to_send: LetterToSend, tries: int | None) -> Message:
 
 
 def mark_unanswered(using: str) -> int:
-    """Open again, as unanswered, what was re-driven and not heard of for the TIMEOUT of REDRIVE."""
+    """Mark dead letters as unanswered if their re-drive has no outcome after TIMEOUT of REDRIVE."""
     silent = DeadLetter.objects.using(using).filter(
         state=DeadLetter.State.REDRIVING,
         redriven_at__lt=timezone.now() - timedelta(seconds=conf.redrive.timeout),
-        # What replaces an edited one is answered under an id of its own.
+        # The outcome of an edited message is recorded under its own id.
         replaced_by="",
     )
     with transaction.atomic(using=using):
@@ -250,9 +252,9 @@ def close_replaced(using: str) -> int:
     """Close the dead letters whose edited messages the broker has confirmed."""
     rows = OutboxEvent.objects.using(using).filter(message_id=OuterRef("replaced_by"))
     is_published = Q(state=OutboxEvent.State.PUBLISHED)
-    # Not "is published": such a row may have been pruned before anybody asked.
+    # Not Exists(published row): the row may have been pruned.
     is_sent = Q(~Exists(rows.exclude(is_published)), state=DeadLetter.State.REDRIVING)
-    # The broker did not take it at first, and a person has published it again.
+    # The broker did not accept the message at first, and a person published it again.
     is_sent_late = Q(Exists(rows.filter(is_published)), state=DeadLetter.State.UNKNOWN)
     edited = DeadLetter.objects.using(using).filter(state__in=DeadLetter.AWAITED)
     return (
@@ -271,10 +273,10 @@ def edit_and_redrive(
     letter_id: int, edit: Edit, *, by: str, reason: str, using: str, round: int | None = None
 ) -> str:
     """
-    Send *edit* to the subscription that failed, under a new id, which is returned.
+    Send *edit* to the subscription that failed, and return the new id of the message.
 
-    The dead letter is kept, linked by replaced_by, and closed when the broker has confirmed.
-    Raise BadEdit, with everything that is wrong, or if it is no longer the *round* that was seen.
+    The dead letter has the new id in replaced_by. It is closed when the broker has confirmed.
+    Raise BadEdit with all problems, or if the dead letter is not in *round* any more.
     """
     with transaction.atomic(using=using):
         letters = DeadLetter.objects.using(using).select_for_update()

@@ -1,4 +1,4 @@
-"""Make, start, pause, resume and cancel plans."""
+"""Create, start, pause, resume and cancel plans."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from django_eventbus.models.dead_letters import DeadLetterQuerySet
 from django_eventbus.redrive.actions import ACTIONS
 from django_eventbus.redrive.edited_message import require_storable
 
-#: Characters of a patch that the audit keeps; the plan has all of it.
+#: The maximum length of a patch in the audit. The plan stores the whole patch.
 _PATCH_LIMIT = 300
 
 #: A plan, a discard or a re-drive of more dead letters than this needs a reason.
@@ -51,26 +51,26 @@ _REFUSALS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How a plan goes about it; the settings' way unless told otherwise."""
+    """The pace of a plan. The defaults are in the settings."""
 
-    #: How many go first, and are waited for; 0: none.
+    #: The number of dead letters in the canary; 0 means no canary.
     canary: int = field(default_factory=lambda: conf.redrive.canary)
-    #: Dead letters per second; None: as fast as it goes.
+    #: Dead letters per second; None means no limit.
     rate: float | None = field(default_factory=lambda: conf.redrive.rate)
-    #: How many may be without an outcome at a time.
+    #: The maximum number of re-drives without an outcome at the same time.
     in_flight: int = field(default_factory=lambda: conf.redrive.in_flight)
-    #: More failures among the latest outcomes than this pause the plan.
+    #: The plan pauses if more than this percentage of the latest outcomes are failures.
     fail_percent: int = field(default_factory=lambda: conf.redrive.fail_percent)
     tries: int = field(default_factory=lambda: conf.redrive.tries)
-    #: At most so many, those parked first; None: all.
+    #: The maximum number of dead letters, the first parked first; None means all.
     limit: int | None = None
 
     def __post_init__(self) -> None:
-        """Raise BadPlan if a worker could not keep to it."""
+        """Raise BadPlan if a value is not valid."""
         given = {name: getattr(self, name) for name in _LIMITS}
         for name, value in given.items():
             try:
-                # None: no limit.
+                # None means no limit.
                 if value is not None:
                     _LIMITS[name](value)
             except ValueError as error:
@@ -87,10 +87,10 @@ def make_plan(
     patch: Any = None,
 ) -> Plan:
     """
-    Write a plan that re-drives what *selection* means now; nothing moves yet.
+    Create a plan that re-drives the dead letters of *selection* as of now, without starting it.
 
-    Raise BadPlan if it needs a reason and has none, or if *patch* cannot be stored;
-    NothingToDo if nothing is meant.
+    Raise BadPlan if it needs a reason and has none, or if *patch* cannot be stored.
+    Raise NothingToDo if it would have no dead letters.
     """
     require_storable(patch)
     plan = _plan(by, reason, pace or Pace())
@@ -101,7 +101,7 @@ def make_plan(
 def make_unpaced_plan(
     action: str, selection: Selection, *, by: str, reason: str, using: str, pace: Pace
 ) -> Plan:
-    """Write a plan that discards or restores what *selection* means now; else like make_plan()."""
+    """Do the same as make_plan() for a plan that discards or restores."""
     plan = _plan(by, reason, pace)
     plan.action = action
     return _written(plan, selection, pace, using)
@@ -148,8 +148,8 @@ def _written(plan: Plan, selection: Selection, pace: Pace | None, using: str) ->
 
 
 def _changes(plan: Plan) -> dict[str, str]:
-    """Return what the audit keeps of a patch."""
-    # Hidden from everybody: whoever may read the audit need not be shown secrets.
+    """Return the patch for the audit, shortened and redacted."""
+    # Redacted for everybody: the permission to read the audit does not include secrets.
     if plan.patch is None:
         return {}
     shown = redacted(plan.patch, "payload", conf.redact)
@@ -158,36 +158,36 @@ def _changes(plan: Plan) -> dict[str, str]:
 
 
 def require_reason(reason: str, count: int) -> None:
-    """Raise BadPlan if so many need a reason, and there is none."""
+    """Raise BadPlan if *count* dead letters need a reason and *reason* is empty."""
     if count > REASON_ABOVE and not reason.strip():
-        words = _("More than %(number)s dead letters need a reason; say why.")
+        words = _("A reason is required for more than %(number)s dead letters.")
         raise BadPlan(words % {"number": number_format(REASON_ABOVE, force_grouping=True)})
 
 
 def start(plan_id: int, *, by: str, using: str) -> Plan:
-    """Let the workers begin."""
+    """Start a plan, so that the workers carry it out."""
     return change(plan_id, "start", by=by, using=using)
 
 
 def pause(plan_id: int, *, by: str, using: str) -> Plan:
-    """Send no more for now; what is under way is still awaited."""
+    """Pause a plan. It still records the outcomes of re-drives that were sent."""
     return change(plan_id, "pause", by=by, using=using)
 
 
 def resume(plan_id: int, *, by: str, using: str) -> Plan:
-    """Go on where it paused; only what fails from now on pauses it again."""
+    """Continue a paused plan. Only failures of later re-drives pause it again."""
     return change(plan_id, "resume", by=by, using=using)
 
 
 def cancel(plan_id: int, *, by: str, using: str) -> Plan:
-    """Send no more, ever; what is under way is still awaited."""
+    """Cancel a plan. It still records the outcomes of re-drives that were sent."""
     return change(plan_id, "cancel", by=by, using=using)
 
 
 def change(plan_id: int, verb: str, *, by: str, using: str) -> Plan:
     """Apply one of Plan.VERBS and audit it; raise BadPlan if the plan's state does not allow it."""
     with transaction.atomic(using=using):
-        # The lock waits for the step that a worker is in the middle of.
+        # The lock waits until a worker has finished its current step.
         plan = Plan.objects.using(using).select_for_update().get(pk=plan_id)
         if not plan.allows(verb):
             words = {"id": plan_id, "state": plan.get_state_display()}
@@ -213,8 +213,8 @@ def change(plan_id: int, verb: str, *, by: str, using: str) -> Plan:
 
 
 def progress(plan: Plan) -> dict[str, int]:
-    """Count the plan's dead letters by what has become of them; each state it knows has a number."""
-    # Nothing changes after its end, and a list may have many that have ended.
+    """Count the plan's dead letters by state, including states without any."""
+    # The counts of an ended plan are final, and a list may show many of them.
     counts = plan.counts if plan.ended_at else _counted(plan)
     return {str(state): counts.get(state, 0) for state in ACTIONS[plan.action].outcomes}
 
@@ -225,14 +225,14 @@ def _counted(plan: Plan) -> dict[str, int]:
 
 
 def _freeze_rows(plan: Plan, letters: DeadLetterQuerySet, using: str) -> int:
-    """Write a row for each dead letter, by the database alone: there may be a million."""
+    """Write a row for each dead letter, in one statement, because there may be a million."""
     columns = letters.values_list("id", "round", "parked_at")
     chosen, parameters = columns.query.get_compiler(using).as_sql()
     sql = (
         f"INSERT INTO {PlannedLetter._meta.db_table} "  # noqa: S608
         "(plan_id, dead_letter_id, round, state, reason, detail, sent_as) "
         f"SELECT %s, chosen.id, chosen.round, %s, '', '', '' FROM ({chosen}) AS chosen "
-        # They move in the order of their rows: what was parked first goes first.
+        # The plan processes its rows in order, so the first parked must come first.
         "ORDER BY chosen.parked_at, chosen.id"
     )
     with connections[using].cursor() as cursor:
@@ -246,11 +246,11 @@ def _queues(plan: Plan, using: str) -> list[str]:
 
 
 def canary_left(plan: Plan) -> int:
-    """Return how many of the canary are still to be sent or to be known."""
+    """Return how many of the canary have not been sent or have no outcome."""
     rows = PlannedLetter.objects.using(plan._state.db).filter(plan=plan)
     tried = rows.filter(sent_at__isnull=False, settled_at__isnull=False)
     if plan.is_redrive:
-        # Those that failed before somebody mended it say nothing of what comes now.
+        # Failures from before the last resume do not count: the cause may have been fixed since.
         tried = tried.filter(sent_at__gt=plan.resumed_at) if plan.resumed_at else tried.none()
     known = tried[: plan.canary].count()
     unknown = rows.filter(state__in=PlannedLetter.UNSETTLED)[: plan.canary].count()

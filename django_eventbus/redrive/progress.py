@@ -17,10 +17,10 @@ from django_eventbus.durations import label
 from django_eventbus.models import DeadLetter, InboxRecord, Plan, PlannedLetter
 from django_eventbus.models.reasons import LetterReason, UnansweredReason
 
-#: Seconds of a rate that may be used at once by a worker that comes late.
+#: A worker that is late may use the rate of this many seconds at once.
 _BURST = 2.0
 
-#: Outcomes below which a share says nothing.
+#: The minimum number of outcomes for a meaningful percentage.
 _FEWEST = 10
 
 _BATCH = 1_000
@@ -30,9 +30,9 @@ State = PlannedLetter.State
 
 
 class Paced(Protocol):
-    """What a rate needs to know of a plan."""
+    """The fields of a plan that its rate needs."""
 
-    #: None: as fast as it goes.
+    #: None means no limit.
     rate: float | None
     paced_at: datetime | None
 
@@ -47,31 +47,31 @@ class Outcomes:
     @classmethod
     def of(cls, states: Iterable[str]) -> Outcomes:
         counts = Counter(states)
-        # What was skipped was not tried; what nobody heard of did not work either.
+        # Skipped ones were not tried. Ones without an outcome count as failed.
         failed = counts["failed"] + counts["unknown"]
         return cls(failed=failed, total=failed + counts["healed"])
 
 
 def is_failing(outcomes: Outcomes, percent: int, *, is_complete: bool) -> bool:
-    """Whether more than *percent* failed, once there are enough to say so, or all there will be."""
+    """Whether more than *percent* failed; False while there are too few and more will come."""
     if not outcomes.total or (outcomes.total < _FEWEST and not is_complete):
         return False
     return outcomes.failed * 100 > percent * outcomes.total
 
 
 def allowance(plan: Paced, now: datetime, most: int) -> tuple[int, datetime]:
-    """Return how many may go now, and up to when that uses the rate."""
+    """Return how many may be processed now, and the time until which they use the rate."""
     if plan.rate is None:
         return most, now
     earliest = now - timedelta(seconds=max(_BURST, 1 / plan.rate))
     since = max(plan.paced_at or earliest, earliest)
-    # A hair more, so that what floats make of a second is a second.
+    # The small addition corrects rounding errors of floats.
     number = max(0, floor(min((now - since).total_seconds() * plan.rate + 1e-6, most)))
     return number, since + timedelta(seconds=number / plan.rate)
 
 
 def known_outcomes(plan: Plan, using: str) -> Iterator[tuple[PlannedLetter, LetterOutcome]]:
-    """Yield the plan's re-drives that are under way by its rows, and not any more in truth."""
+    """Yield the re-drives of the plan that have a new outcome, with the outcome."""
     sent = PlannedLetter.objects.using(using).filter(plan=plan, state=State.SENT)
     yield from _same_message(sent.filter(sent_as=""), using)
     if plan.patch is not None:
@@ -82,7 +82,7 @@ def _same_message(
     sent: QuerySet[PlannedLetter], using: str
 ) -> Iterator[tuple[PlannedLetter, LetterOutcome]]:
     awaited = Q(dead_letter__state=DeadLetter.State.REDRIVING, dead_letter__round=F("round") + 1)
-    # Joined from the dead letter's side: one that was pruned has no row to ask.
+    # This join omits dead letters that were pruned, which the last loop handles.
     answered = sent.filter(dead_letter__pk__isnull=False).exclude(awaited)
     columns = ("id", "state", "round", "error_type", "unanswered")
     names = ("id", "round", "plan_id", *(f"dead_letter__{name}" for name in columns))

@@ -25,12 +25,12 @@ from django_eventbus.redrive.letters import close_replaced, mark_unanswered
 from django_eventbus.redrive.plans import canary_left, progress
 from django_eventbus.redrive.progress import Outcomes, allowance, is_failing, known_outcomes
 
-#: Re-drives in one transaction: their bodies are in memory then.
+#: The number of re-drives in one transaction, which has all their bodies in memory.
 _BATCH = 100
 _SETTLE_BATCH = 1_000
-#: Seconds between two searches for re-drives without an answer and for keys to release.
+#: Seconds between two searches for re-drives without an outcome and for keys to release.
 _UPKEEP_EVERY = 10.0
-#: The latest outcomes that decide whether a plan pauses.
+#: The number of latest outcomes that decide whether a plan pauses.
 _WINDOW = 50
 
 logger = logging.getLogger("django_eventbus.redrive")
@@ -41,33 +41,33 @@ Planned = PlannedLetter.State
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a step of each plan has come to."""
+    """The result of a step of each plan."""
 
-    #: How many dead letters moved, or were left for good.
+    #: The number of dead letters that were processed or finally skipped.
     moved: int = 0
-    #: How many are settled since the last step: more may follow them.
+    #: The number of new outcomes; they make room for more re-drives.
     settled: int = 0
-    #: Whether more may move soon.
+    #: Whether the next step may have work soon.
     has_work_soon: bool = False
 
 
 class PlanRunner:
-    """Runs the plans of one database, and looks after what was re-driven."""
+    """Runs the plans of one database, and the upkeep of re-drives."""
 
     def __init__(self, using: str, pause: float = 0.0) -> None:
         self.using = using
         self._steps = Throttle(pause)
         self.upkeep = Throttle(_UPKEEP_EVERY)
-        #: How many dead letters moved in the last run.
+        #: The number of dead letters that the last run processed.
         self.moved = 0
-        #: Whether the last step moved or settled anything; true until the first step.
+        #: Whether the last step processed or settled anything; true until the first step.
         self.is_moving = True
-        #: Whether more may move soon.
+        #: Whether the next step may have work soon.
         self.has_work_soon = False
         self._began_at = 0.0
 
     def run_once(self) -> None:
-        """Run a step of each plan, and the upkeep of re-drives, each if it is due again."""
+        """Run a step of each plan and the upkeep of re-drives, if they are due."""
         self.moved = 0
         with proven(self.using):
             if self.upkeep.is_due():
@@ -81,36 +81,36 @@ class PlanRunner:
         result = step_plans(self.using)
         self.moved, self.has_work_soon = result.moved, result.has_work_soon
         self.is_moving = bool(result.moved or result.settled)
-        # Last: a thread that reads it takes the others for what this step found.
+        # Set this last: another thread that reads it relies on the values above.
         self._began_at = began_at
 
     def is_idle_since(self, time: float) -> bool:
-        """Whether no plan moves, and a step has begun since *time* if one of them waits."""
+        """Whether all plans are idle; if one waits, a step must have begun after *time*."""
         return (self._began_at > time or not self.has_work_soon) and not self.is_moving
 
 
 def step_plans(using: str) -> StepResult:
-    """Take each plan that is under way a step further."""
+    """Run one step of each plan that is under way."""
     close_replaced(using)
     plans = Plan.objects.using(using).under_way().order_by("pk")
-    taken = [_step_or_pause(plan_id, using) for plan_id in plans.values_list("pk", flat=True)]
+    results = [_step_or_pause(plan_id, using) for plan_id in plans.values_list("pk", flat=True)]
     return StepResult(
-        moved=sum(each.moved for each in taken),
-        settled=sum(each.settled for each in taken),
-        has_work_soon=any(each.has_work_soon for each in taken),
+        moved=sum(each.moved for each in results),
+        settled=sum(each.settled for each in results),
+        has_work_soon=any(each.has_work_soon for each in results),
     )
 
 
 def _step_or_pause(plan_id: int, using: str) -> StepResult:
-    """Take a step; a plan that cannot take it is paused, and keeps nobody else from working."""
+    """Run one step of a plan; pause the plan if the step fails, so that others continue."""
     try:
         return _step(plan_id, using)
     except Exception as error:
-        # An outage, or two who met: through no fault of the plan.
+        # An outage or a conflict with another transaction is not an error of the plan.
         if is_worth_running_again(error) or is_outage(error, using):
             raise
-        # Else the relay would end, and again when it is started again: nothing would be sent.
-        logger.error("Plan %d cannot go on.", plan_id, exc_info=True)
+        # If this were raised, the relay would stop after each start and publish nothing.
+        logger.error("Plan %d cannot continue.", plan_id, exc_info=True)
         _pause_after_error(plan_id, error, using)
         return StepResult()
 
@@ -132,11 +132,11 @@ def _pause_after_error(plan_id: int, error: Exception, using: str) -> None:
 
 
 def steps(plan: Plan) -> Iterator[int]:
-    """Take *plan* a step further at a time, in this process, until it ends or pauses."""
+    """Run *plan* step by step in this process until it ends or pauses."""
     using = plan._state.db or DEFAULT_DB_ALIAS
     while plan.is_started and plan.ended_at is None:
         moved = _step(plan.pk, using).moved
-        # Before the caller goes on: it may stop here, and a worker may have ended the plan.
+        # Before the yield: the caller may stop here, and a worker may have ended the plan.
         plan.refresh_from_db(using=using)
         yield moved
 
@@ -159,17 +159,17 @@ def _step(plan_id: int, using: str) -> StepResult:
 
 
 def _claimed(plan_id: int, using: str) -> Plan | None:
-    """Lock the plan, or return None while another worker has it."""
+    """Lock and return the plan, or None while another worker has locked it."""
     plans = Plan.objects.using(using).under_way().filter(pk=plan_id)
     if connections[using].features.has_select_for_update_skip_locked:
         return plans.select_for_update(skip_locked=True).first()
-    # A write makes SQLite let nobody else write until the end of this transaction.
+    # On SQLite, a write locks the database for other writers until the transaction ends.
     plans.update(note=F("note"))
     return plans.first()
 
 
 def _settle(plan: Plan, using: str) -> int:
-    """Ask the dead letters what has become of their re-drives."""
+    """Record the outcomes of re-drives from their dead letters; return their number."""
     now, rows = timezone.now(), []
     for row, outcome in known_outcomes(plan, using):
         row.settle(*outcome, at=now)
@@ -179,12 +179,12 @@ def _settle(plan: Plan, using: str) -> int:
 
 
 def _decide(plan: Plan, using: str) -> None:
-    """Pause a plan that does harm; let the rest follow a canary that did not."""
+    """Pause a plan with too many failures, or let the rest follow a successful canary."""
     if not plan.is_started:
         return
     is_canary_known = plan.state == State.CANARY and not canary_left(plan)
     if not plan.is_redrive:
-        # Whether that was right only a person can tell.
+        # Only a person can decide whether a discard or a restore was right.
         if is_canary_known:
             _pause(plan, PlanNote.CANARY_DONE, str(plan.canary), using)
         return
@@ -222,7 +222,7 @@ def _move(plan: Plan, using: str) -> int:
 
 
 def _room(plan: Plan, using: str) -> int:
-    """Return how many more may be under way now."""
+    """Return how many more dead letters may be processed now."""
     under_way = _rows(plan, using).filter(state=Planned.SENT).count()
     room = plan.in_flight - under_way
     if plan.state != State.CANARY:
@@ -239,7 +239,7 @@ def _do(plan: Plan, rows: list[PlannedLetter], now: datetime, using: str) -> int
         key = row.dead_letter_id
         if key in moved.done:
             row.state, row.sent_as, row.sent_at = action.done, moved.done[key], now
-            # Of what was sent the outcome is awaited; the rest is done.
+            # A re-drive waits for its outcome. The other actions are done.
             row.settled_at = None if plan.is_redrive else now
         elif key in moved.reasons:
             row.settle(Planned.SKIPPED, *moved.reasons[key], at=now)
@@ -248,7 +248,7 @@ def _do(plan: Plan, rows: list[PlannedLetter], now: datetime, using: str) -> int
 
 
 def _end_if_over(plan: Plan, using: str) -> int:
-    """End a plan with nothing left to do; return how many of a cancelled one were left alone."""
+    """End a plan with nothing left to do; return how many a cancelled plan skipped."""
     rows = _rows(plan, using)
     skipped = _skip_pending(rows) if plan.state == State.CANCELLED else 0
     if not rows.filter(state__in=PlannedLetter.UNSETTLED).exists():

@@ -300,7 +300,7 @@ def test_many_need_a_reason(bus, fault, monkeypatch):
     monkeypatch.setattr(plans, "REASON_ABOVE", 1)
     park(bus, 2)
 
-    with pytest.raises(BadPlan, match="need a reason"):
+    with pytest.raises(BadPlan, match="A reason is required"):
         discard_selected(ALL, reason="", **WHO)
 
     assert states() == ["open"] * 2

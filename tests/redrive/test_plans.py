@@ -244,7 +244,7 @@ def test_a_plan_that_cannot_go_on_is_paused_and_keeps_nobody_from_working(bus, f
         "The plan cannot continue: KeyError. The log of the worker has the details."
     )
     assert counts(whole) == {"healed": 2}
-    assert f"Plan {broken.pk} cannot go on." in caplog.text
+    assert f"Plan {broken.pk} cannot continue." in caplog.text
     assert AuditEntry.objects.filter(verb="plan paused", plan_id=broken.pk).count() == 1
 
 
@@ -510,7 +510,7 @@ def test_many_need_a_reason(bus, fault, monkeypatch):
     monkeypatch.setattr(plans, "REASON_ABOVE", 2)
     park(bus, 3)
 
-    with pytest.raises(BadPlan, match="More than 2 dead letters need a reason"):
+    with pytest.raises(BadPlan, match="A reason is required for more than 2 dead letters"):
         make_plan(ALL, by="ada", reason=" ", using="default")
 
     assert not Plan.objects.exists()
@@ -518,7 +518,7 @@ def test_many_need_a_reason(bus, fault, monkeypatch):
 
 
 def test_a_plan_over_nothing_is_refused(bus):
-    with pytest.raises(BadPlan, match="Nothing that could be re-driven"):
+    with pytest.raises(BadPlan, match="None of these dead letters can be re-driven"):
         make_plan(ALL, by="ada", reason="", using="default")
 
 

@@ -370,7 +370,7 @@ def test_the_editor_and_the_review_name_the_message_and_what_was_wrong_with_it(
 def test_a_message_in_which_nothing_was_changed_is_not_sent(admin_client, letter):
     for step in ("review", "send"):
         refused = edited(admin_client, letter, '{"order_id": 0}', '{"tenant": "acme"}', step)
-        assert "To send it as it was, under its own id, re-drive it." in text(refused)
+        assert "To send the message unchanged and under its own id, re-drive it." in text(refused)
     changed = edited(admin_client, letter, '{"order_id": false}', '{"tenant": "acme"}')
 
     assert states() == ["open"] * 3

@@ -918,7 +918,7 @@ def test_a_plan_over_nothing_is_not_made(admin_client, letters):
     refused = posted(admin_client, response)
 
     assert "There is nothing to re-drive." in text(response)
-    assert "Nothing that could be re-driven" in text(refused)
+    assert "None of these dead letters can be re-driven" in text(refused)
 
 
 @pytest.mark.parametrize(

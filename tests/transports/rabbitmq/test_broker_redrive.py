@@ -188,7 +188,7 @@ def test_a_re_drive_from_the_broker_is_asked_for_and_many_need_a_reason(shop, mo
 
     with pytest.raises(CommandError, match=f"up to 3 messages from {shop.dlq}.*use --yes"):
         redrive(shop, limit=3, yes=False)
-    with pytest.raises(CommandError, match="More than 100 dead letters need a reason"):
+    with pytest.raises(CommandError, match="A reason is required for more than 100 dead letters"):
         redrive(shop, limit=101)
 
     assert audited() == []
