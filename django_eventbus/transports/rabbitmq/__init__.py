@@ -33,7 +33,7 @@ from django_eventbus.transports.rabbitmq.topology.versions import (
 
 
 def level(client: TopologyClient, spec: QueueSpec) -> Level:
-    """Return how full the queue of *spec* is, with older versions of it that are still there."""
+    """Return the level of the queue of *spec*, including older versions of it that still exist."""
     names = [
         versioned(spec.name, version)
         for version in range(1, current_version(client, spec.name) + 1)
@@ -53,7 +53,7 @@ def level(client: TopologyClient, spec: QueueSpec) -> Level:
 
 
 def _sum(counts: Iterator[int | None]) -> int | None:
-    """Add up what is there; None if nothing is."""
+    """Return the sum of the counts that are known, or None if none is."""
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
 
@@ -66,7 +66,7 @@ class RabbitmqTransport:
     def __init__(self, address: BrokerAddress) -> None:
         self.address = address
         self._specs: dict[str, QueueSpec] = {}
-        #: The queue that each DLQ was asked for: a new version of it has a DLQ of its own.
+        #: The queue of each DLQ. A new version of the queue has its own DLQ.
         self._homes: dict[str, str] = {}
 
     def declare(self, queues: Sequence[QueueSpec]) -> None:
@@ -83,7 +83,7 @@ class RabbitmqTransport:
 
     @contextmanager
     def topology_client(self) -> Iterator[TopologyClient]:
-        """Connect for questions and changes to the topology."""
+        """Connect to read or change the topology."""
         with self._connected("topology") as connection:
             yield TopologyClient(connection)
 
@@ -139,5 +139,5 @@ class RabbitmqTransport:
 
 
 def from_url(url: str) -> RabbitmqTransport:
-    """Read amqp:// or amqps://."""
+    """Parse an amqp:// or amqps:// URL."""
     return RabbitmqTransport(address_of(url))

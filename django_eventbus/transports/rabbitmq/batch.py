@@ -36,7 +36,7 @@ class Batch:
         return self.receipts[index] is None and not self._is_over
 
     def settle(self, index: int, receipt: Receipt) -> None:
-        """Record the receipt of a message, unless it has one or the batch is over."""
+        """Record the receipt of a message, unless it has one or the batch has ended."""
         if self.awaits(index):
             self.receipts[index] = receipt
             self._open -= 1
@@ -57,7 +57,7 @@ class Batch:
 
 
 class PendingMessage(msgspec.Struct, gc=False):
-    """One message on its way: sent at most once per channel."""
+    """One message that waits for its confirm. It is sent at most once per channel."""
 
     batch: Batch
     index: int
@@ -65,7 +65,7 @@ class PendingMessage(msgspec.Struct, gc=False):
     routing_key: str
     message: Message
     properties: bytes
-    #: Why it cannot be sent at all.
+    #: Why it cannot be sent, or "".
     problem: str
     is_returned: bool = False
 
@@ -81,11 +81,11 @@ class PendingMessage(msgspec.Struct, gc=False):
         return self.batch.awaits(self.index)
 
     def problem_with(self, frame_max: int) -> str:
-        """Say why it cannot be sent over this connection, or return ""."""
+        """Return why it cannot be sent over this connection, or ""."""
         return self.problem or size_problem(self.properties, frame_max)
 
     def frames(self, channel: int, frame_max: int) -> bytes:
-        """Return what publishing it on *channel* writes to the socket."""
+        """Return the bytes that publish it on *channel*."""
         method = method_frame(channel, self.exchange, self.routing_key)
         return publish_frames(channel, method, self.properties, self.message.body, frame_max)
 

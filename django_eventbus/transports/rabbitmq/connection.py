@@ -17,22 +17,22 @@ from django_eventbus.exceptions import BrokerRefused, BrokerUnavailable
 from django_eventbus.transports.rabbitmq.parameters import (
     BrokerAddress,
     parameters_of,
-    parting_words,
     refusal,
+    tls_error,
 )
 
-#: The maximum size of the buffer in bytes: many large messages would fill the memory.
+#: The maximum size of the buffer in bytes, because many large messages could fill the memory.
 _MOST = 256 * 1024
 
 logger = logging.getLogger("django_eventbus.transports.rabbitmq")
 T = TypeVar("T")
-#: How long an orderly close may take: a broker in alarm does not read it.
+#: Seconds that an orderly close may take. A broker with an alarm does not read the request.
 _CLOSE_TIMEOUT = 5.0
 
 
 class BufferedConnection(pika.SelectConnection):
     """
-    A connection whose frames can be gathered and written at once.
+    A connection that can write many frames at once.
 
     pika writes the three frames of a message one by one, and each write releases the GIL: with
     a busy thread, acquiring it again takes longer than the rest of the work.
@@ -42,7 +42,7 @@ class BufferedConnection(pika.SelectConnection):
 
     @contextmanager
     def buffered(self) -> Iterator[None]:
-        """Write what the block sends when it ends."""
+        """Write everything that the block sends at its end."""
         self._frames: list[bytes] = []
         self._size = 0
         self._is_gathering = True
@@ -67,7 +67,7 @@ class BufferedConnection(pika.SelectConnection):
 
     def _write(self) -> None:
         data, self._frames, self._size = b"".join(self._frames), [], 0
-        # A connection that ended meanwhile has nowhere to write to, and says so by itself.
+        # If the connection has ended in the meantime, its callbacks report it.
         if data and self.is_open:
             super()._adapter_emit_data(data)  # type: ignore[misc]
 
@@ -102,7 +102,7 @@ class BrokerConnection:
     """
     One AMQP connection and its I/O thread.
 
-    Only that thread touches pika's objects; everybody else uses call() and ask().
+    Only that thread may use objects of pika; other threads use call() and ask().
     """
 
     def __init__(self, address: BrokerAddress, purpose: str) -> None:
@@ -111,9 +111,9 @@ class BrokerConnection:
         self.blocked = False
         #: Called on the I/O thread, once, when the connection is gone.
         self.on_lost: Callable[[Exception], None] = lambda error: None
-        #: Called on the I/O thread when the broker stops taking messages.
+        #: Called on the I/O thread when the broker stops accepting messages.
         self.on_blocked: Callable[[Exception], None] = lambda error: None
-        #: The callbacks of callers that wait for an answer, for when the connection ends.
+        #: Callbacks for the end of the connection, from callers that wait for an answer.
         self._asking: set[Callable[[Exception], None]] = set()
         self._connection: Any = None
         self._thread: threading.Thread | None = None
@@ -143,7 +143,7 @@ class BrokerConnection:
         """Connect to the first host that answers. Raise BrokerUnavailable or BrokerRefused."""
         refused = ""
         hosts = list(parameters_of(self.address, self.purpose))
-        # Shuffled: a node that takes connections and then answers nothing must not be the
+        # In random order: a node that accepts connections but does not answer must not be the
         # first choice each time.
         random.shuffle(hosts)
         for parameters in hosts:
@@ -152,7 +152,7 @@ class BrokerConnection:
             error = self._error
             if parameters.ssl_options and isinstance(error, amqp.IncompatibleProtocolError):
                 place = parameters.host, parameters.port
-                error = parting_words(*place, parameters.ssl_options.context) or error
+                error = tls_error(*place, parameters.ssl_options.context) or error
             refused = refusal(error, self.address) or refused
         if refused:
             raise BrokerRefused(refused)
@@ -187,7 +187,7 @@ class BrokerConnection:
         try:
             loop.start()
         except Exception as error:
-            # Raised by a callback: without its loop the connection would hang for ever.
+            # A callback raised it. Without its loop, the connection would hang forever.
             logger.critical("The I/O thread of %s failed.", self.purpose, exc_info=True)
             self._on_end(connection, error)
         finally:
@@ -200,7 +200,7 @@ class BrokerConnection:
 
     def _on_end(self, connection: Any, reason: BaseException) -> None:
         connection.ioloop.stop()
-        # An attempt that took too long ends while the next host is being tried.
+        # A slow attempt may end when open() is already trying the next host.
         if connection is self._connection:
             self._end(reason)
 
@@ -214,7 +214,7 @@ class BrokerConnection:
             self.on_lost(lost)
 
     def raise_if_blocked(self) -> None:
-        """Raise BrokerUnavailable while the broker's alarm is on: it would not read us."""
+        """Raise BrokerUnavailable during an alarm: the broker would not read the messages."""
         if self.blocked:
             raise self._alarm()
 
@@ -243,7 +243,7 @@ class BrokerConnection:
     def ask(
         self, question: Callable[[Callable[[T], None], Callable[[Exception], None]], None]
     ) -> T:
-        """Run *question* on the I/O thread and wait until it has answered or failed."""
+        """Run *question* on the I/O thread and wait for its answer or failure."""
         reply: Reply[T] = Reply()
 
         def put() -> None:
@@ -264,7 +264,7 @@ class BrokerConnection:
 
     @contextmanager
     def notifying(self, fail: Callable[[Exception], None]) -> Iterator[None]:
-        """Call *fail* if the connection ends: what was handed to call() just then never runs."""
+        """Call *fail* if the connection ends, because work that waits in call() would never run."""
         self._asking.add(fail)
         try:
             yield
@@ -276,7 +276,7 @@ class BrokerConnection:
         return self.ask(lambda answer, fail: self.new_channel(answer))
 
     def buffered(self) -> AbstractContextManager[None]:
-        """Write at once what the block sends; on the I/O thread only."""
+        """Write everything that the block sends at once; on the I/O thread only."""
         buffered: AbstractContextManager[None] = self._connection.buffered()
         return buffered
 

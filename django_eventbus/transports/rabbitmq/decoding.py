@@ -13,7 +13,7 @@ from pika import spec
 
 from django_eventbus.events.message import UNREADABLE, Message, moment
 
-#: In the year 5138: a timestamp after it is one in milliseconds.
+#: A second in the year 5138. A larger timestamp is in milliseconds.
 _LAST_SECOND = 100_000_000_000
 _TEXTS = ("message_id", "type", "content_type", "app_id", "correlation_id")
 _FLAGS, _SIZE, _LONG_STRING = struct.Struct(">H"), struct.Struct(">I"), struct.Struct(">cI")
@@ -23,8 +23,8 @@ class GuardedProperties(spec.BasicProperties):
     """
     Properties whose decoding cannot fail.
 
-    pika decodes them in its read loop: a timestamp out of range or a table nested too deeply
-    raises there, which drops the connection, and the broker delivers the message again, for ever.
+    pika decodes them in its read loop. A timestamp out of range, or a table with too many levels,
+    would raise there and drop the connection, and the broker would deliver the message again.
     """
 
     fault = ""
@@ -40,7 +40,7 @@ class GuardedProperties(spec.BasicProperties):
                 f"its properties cannot be decoded: {type(error).__name__}", encoded[offset:]
             )
             with suppress(Exception):
-                # The id and the type come after the headers, which are most often at fault.
+                # Usually the headers are invalid. The id and the type come after them.
                 super().decode(_without_headers(self.raw))
         return self
 
@@ -49,13 +49,13 @@ class GuardedProperties(spec.BasicProperties):
 
 
 def _not_text(properties: spec.BasicProperties, encoded: bytes) -> str:
-    """Return the name of what is said to be text and is not, or ""."""
+    """Return the name of a text property or header that is not UTF-8, or ""."""
     for each in _TEXTS:
         if isinstance(getattr(properties, each), bytes):
             return each
     headers: Mapping[Any, Any] = properties.headers or {}
     for name, value in headers.items():
-        # pika hands over as bytes also what was sent as such, which is fine in a value.
+        # A value may also be bytes because it was sent as bytes, which is valid.
         is_string = (
             isinstance(value, bytes) and _LONG_STRING.pack(b"S", len(value)) + value in encoded
         )
@@ -82,7 +82,7 @@ spec.props[spec.BasicProperties.INDEX] = GuardedProperties
 
 
 def message_of(method: spec.Basic.Deliver, properties: Any, body: bytes) -> Message:
-    """Return a delivery as a message, with its fault if it has one."""
+    """Convert a delivery to a message, with its fault if it has one."""
     fault = getattr(properties, "fault", "")
     headers = {_text(name): value for name, value in (properties.headers or {}).items()}
     if fault:
@@ -104,7 +104,7 @@ def message_of(method: spec.Basic.Deliver, properties: Any, body: bytes) -> Mess
 
 
 def _text(value: Any, errors: str = "replace") -> str:
-    # pika hands over as bytes what is not UTF-8.
+    # pika returns text that is not UTF-8 as bytes.
     if isinstance(value, bytes):
         return value.decode(errors=errors)
     return "" if value is None else str(value)
@@ -113,5 +113,5 @@ def _text(value: Any, errors: str = "replace") -> str:
 def _time(timestamp: Any) -> datetime | None:
     if not isinstance(timestamp, int) or timestamp <= 0:
         return None
-    # Seconds, says AMQP; many send milliseconds.
+    # AMQP requires seconds, but many publishers send milliseconds.
     return moment(timestamp / 1000 if timestamp > _LAST_SECOND else timestamp)

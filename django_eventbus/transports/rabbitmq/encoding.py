@@ -19,14 +19,14 @@ _BASIC, _PUBLISH, _MANDATORY = 60, 40, 1
 _END = b"\xce"
 _HEAD = struct.Struct(">BHI")
 
-#: The head of the header frame, and what comes before the properties there.
+#: The start of the header frame, and its size before the properties.
 _CONTENT = struct.Struct(">BHIHHQ")
 _BEFORE_PROPERTIES = _CONTENT.size - _HEAD.size
 
-#: What a frame has beside its payload.
+#: The bytes of a frame around its payload.
 _AROUND = _HEAD.size + len(_END)
 
-#: What the frame around the properties takes.
+#: The maximum bytes of the frame around the properties.
 _FRAME_OVERHEAD = 64
 _SHORT = 255
 _PERSISTENT = bytes([pika.DeliveryMode.Persistent.value])
@@ -50,7 +50,7 @@ def method_frame(channel: int, exchange: str, routing_key: str) -> bytes:
 def publish_frames(
     channel: int, method: bytes, properties: bytes, body: bytes, frame_max: int
 ) -> bytes:
-    """Return everything that publishing *body* writes to the socket, its *method* frame first."""
+    """Return all frames that publish *body*, the *method* frame first."""
     size = _BEFORE_PROPERTIES + len(properties)
     head = _CONTENT.pack(_HEADER, channel, size, _BASIC, 0, len(body))
     most = frame_max - _AROUND
@@ -69,9 +69,9 @@ _TEXT, _NUMBER = struct.Struct(">cI"), struct.Struct(">ci")
 
 
 def encoded_properties(message: Message) -> bytes:
-    """Return what the content header says of *message*; raise if AMQP has no form for it."""
+    """Encode the properties of *message*; raise an error if AMQP cannot represent them."""
     flags, pieces = _ALWAYS, [b""]
-    # In the order of the protocol.
+    # The protocol requires this order.
     if message.content_type:
         flags |= BasicProperties.FLAG_CONTENT_TYPE
         pieces.append(_recurring(message.content_type))
@@ -97,7 +97,7 @@ def encoded_properties(message: Message) -> bytes:
 
 
 def properties_of(message: Message) -> BasicProperties:
-    """Return the same as pika's object."""
+    """Return the same properties as an object of pika."""
     properties: BasicProperties = BasicProperties().decode(encoded_properties(message))
     return properties
 
@@ -108,7 +108,7 @@ def _table(headers: Mapping[str, Any]) -> bytes:
 
 
 def _field(value: Any) -> bytes:
-    # Not isinstance(): a bool is an int, and pika has an int of its own for 64 bits.
+    # Not isinstance(): a bool is an int, and pika has its own subclass of int for 64 bits.
     if type(value) is int and -(2**31) <= value < 2**31:
         return _NUMBER.pack(b"I", value)
     if type(value) is str:
@@ -126,17 +126,17 @@ def _short(text: str) -> bytes:
     return bytes((len(encoded),)) + encoded
 
 
-#: For what most messages have in common.
+#: A cache for texts that most messages share.
 _recurring = lru_cache(maxsize=1024)(_short)
 
 
 def encoding_problem(error: Exception) -> str:
-    """Say why the properties of a message have no form."""
+    """Return why the properties of a message cannot be encoded."""
     return f"its properties cannot be encoded: {type(error).__name__}: {storable(str(error), 200)}"
 
 
 def size_problem(properties: bytes, frame_max: int) -> str:
-    """Say why *properties* cannot be sent, or return ""; the broker would drop the connection."""
+    """Return why *properties* are too large, or "". The broker would drop the connection."""
     if len(properties) + _FRAME_OVERHEAD <= frame_max:
         return ""
     size = len(properties)
@@ -145,7 +145,7 @@ def size_problem(properties: bytes, frame_max: int) -> str:
 
 @lru_cache(maxsize=1024)
 def name_problem(exchange: str, routing_key: str) -> str:
-    """Say why nothing can be sent to this place, or return ""."""
+    """Return why the exchange or the routing key is not valid, or ""."""
     for what, name in (("exchange", exchange), ("routing key", routing_key)):
         try:
             if len(name.encode()) > _SHORT:

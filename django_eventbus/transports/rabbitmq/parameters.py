@@ -20,10 +20,10 @@ from django_eventbus.exceptions import BadSetting
 _LISTEN = 2.0
 
 _PORTS = {"amqp": 5672, "amqps": 5671}
-#: Access refused, and not allowed: the login, or the virtual host.
+#: The codes for "access refused" (the login) and "not allowed" (the virtual host).
 _LOGIN = re.compile(r"ConnectionClosedByBroker: \((403|530)\)")
 _LOGIN_CODES = (403, 530)
-#: How OpenSSL names what is wrong; pika hands its words on, not always its error.
+#: Parts of the error texts of OpenSSL. pika passes on the text, but not always the error.
 _TLS = {
     "CERTIFICATE_VERIFY_FAILED": "the certificate of the broker is not trusted",
     "CERTIFICATE_REQUIRED": "the broker requires a client certificate, and CERTIFICATE is not set in "
@@ -38,7 +38,7 @@ _REASON = re.compile(r"certificate verify failed: ([^'\"(,]*)")
 
 
 def context() -> ssl.SSLContext:
-    """Return what TLS of BROKER_OPTIONS says as a context, or raise BadSetting. Verifies by default."""
+    """Return the context for TLS of BROKER_OPTIONS, or raise BadSetting. It verifies by default."""
     files: dict[str, Any] = conf.broker_options.tls
     for name in ("CA", "CERTIFICATE", "KEY"):
         _require_readable(name, files.get(name))
@@ -78,14 +78,14 @@ def _identify(made: ssl.SSLContext, certificate: str, key: str | None) -> None:
 
 
 def _no_password() -> str:
-    # Without this, OpenSSL asks for it on the terminal, and the worker stands still.
+    # Without this function, OpenSSL asks for the password on the terminal, and the worker hangs.
     raise ValueError("the key is encrypted")
 
 
-def parting_words(host: str, port: int, made: ssl.SSLContext) -> OSError | None:
-    """Shake hands with a server and listen to why it hangs up; None if it does not."""
-    # In TLS 1.3 a client certificate is refused after the handshake, by an alert. Who writes
-    # first, as AMQP does, may find the socket closed and never read it.
+def tls_error(host: str, port: int, made: ssl.SSLContext) -> OSError | None:
+    """Connect by TLS and return the error with which the server closes the connection, if any."""
+    # In TLS 1.3 a server rejects a client certificate with an alert after the handshake. A client
+    # that writes first, as in AMQP, may find the socket closed and never read the alert.
     try:
         with (
             socket.create_connection((host, port), timeout=_LISTEN) as plain,
@@ -117,10 +117,10 @@ class BrokerAddress:
 
 
 def address_of(url: str) -> BrokerAddress:
-    """Read amqp://user:password@host:5672,other:5672/vhost, or raise BadSetting."""
+    """Parse amqp://user:password@host:5672,other:5672/vhost, or raise BadSetting."""
     scheme, _, rest = url.partition("://")
-    # The last @, because a password may hold one; split by hand, because urllib's errors
-    # quote the part of the password that it took for a port.
+    # Split at the last @, because a password may contain one. Not with urllib, because its errors
+    # quote the part of a password that it parses as a port.
     credentials, at, places = rest.rpartition("@")
     hosts, slash, virtual_host = places.partition("/")
     if "?" in virtual_host:
@@ -169,14 +169,14 @@ def parameters_of(address: BrokerAddress, purpose: str) -> Iterator[pika.Connect
 
 
 def process_name(purpose: str) -> str:
-    """Say service, purpose, host and process, for the broker's own screens."""
+    """Return service, purpose, host and process, as the management plugin shows them."""
     return f"{conf.service} {purpose} {socket.gethostname()}:{os.getpid()}"
 
 
 def refusal(error: BaseException | None, address: BrokerAddress) -> str:
-    """Return what the broker at *address* said no to, as a sentence; "" if it did not answer."""
-    # A socket that closes during the login is no refusal: RabbitMQ says why before it closes,
-    # and a broker that dies just then must be waited for.
+    """Return a sentence about the refusal of the broker at *address*; "" if it did not answer."""
+    # A socket that closes during the login is an outage, not a refusal: RabbitMQ sends a reason
+    # before it refuses a login.
     words = _all_words(error)
     if getattr(error, "reply_code", 0) in _LOGIN_CODES or _LOGIN.search(words):
         return (
@@ -195,7 +195,7 @@ def _why(words: str) -> str:
 
 
 def _all_words(error: BaseException | None) -> str:
-    """Return the words of *error* and of all that it was made of."""
+    """Return the text of *error* and of all errors in its arguments and causes."""
     if error is None:
         return ""
     inner = [*getattr(error, "exceptions", ()), getattr(error, "exception", None), error.__cause__]

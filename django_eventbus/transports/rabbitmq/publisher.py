@@ -1,4 +1,4 @@
-"""Publish, persistent and mandatory, with pipelined confirms; account for every message."""
+"""Publish persistent, mandatory messages with pipelined confirms. Each gets a receipt."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _NACKED = Refused(reason="a queue is full or cannot accept the message now")
 
 
 class RabbitmqPublisher:
-    """One confirming channel on a connection of its own. May be used from any thread."""
+    """A channel in confirm mode on its own connection. May be used from any thread."""
 
     def __init__(
         self,
@@ -80,25 +80,25 @@ class RabbitmqPublisher:
         return RabbitmqBatch(self, batch)
 
     def addressed(self, batch: Sequence[Outgoing]) -> list[tuple[Message, Address]]:
-        """Return each message with its current address: a queue may have a new version."""
+        """Return each message with its current address, because a queue may have a new version."""
         connection = self.usable_line().connection
         return [(each.message, self._versions.address(each.address, connection)) for each in batch]
 
     def receipts(self, line: ConfirmingLine, waiting: Batch) -> Sequence[Receipt]:
-        """Wait for the confirms of what was sent on *line*."""
+        """Wait for the confirms of the messages that were sent on *line*."""
         if not waiting.done.wait(conf.broker_options.confirm_timeout):
-            # Dropped without an orderly close, which the broker might not answer either.
+            # Not an orderly close, which the broker might not answer either.
             words = f"{self.address.words} did not confirm in time."
             waiting.fail(BrokerUnavailable(words, kind="io"))
             line.connection.drop()
         if waiting.error:
             raise waiting.error
         receipts = waiting.all_receipts()
-        # Not for want of an exchange, which every node would tell.
+        # A missing exchange does not count: every node would refuse it.
         is_refused = all(receipt is _NACKED for receipt in receipts)
         if is_refused and not line.connection.is_awaited_by_others:
-            # A node that has lost touch with its queues refuses everything, for as long as one
-            # stays with it: the next try goes to whichever host answers first.
+            # A node that lost the connection to its queues refuses every message. Close the
+            # connection, so that the next try may go to another node.
             line.connection.close()
         return receipts
 
@@ -167,9 +167,9 @@ class RabbitmqBatch:
 
 class ConfirmingLine:
     """
-    A channel in confirm mode, opened anew when the broker closes it.
+    A channel in confirm mode, which is opened again when the broker closes it.
 
-    Everything but send() runs on the connection's I/O thread.
+    All methods except send() run on the I/O thread of the connection.
     """
 
     def __init__(self, connection: BrokerConnection) -> None:
@@ -180,7 +180,7 @@ class ConfirmingLine:
         self._waiting: deque[PendingMessage] = deque()
         self._sent: dict[int, PendingMessage] = {}
         self._next_tag = 1
-        #: How many messages are sent one at a time, because one of them closed the channel.
+        #: The number of messages to send one by one, because one of them closed the channel.
         self._suspects = 0
         connection.call(self._open)
 
@@ -209,7 +209,7 @@ class ConfirmingLine:
         if not (self._waiting and self._can_send()):
             return
         with self.connection.buffered():
-            # Asked once: nothing that could close the channel runs before the loop ends.
+            # Check _can_send() only once: nothing that could close the channel runs in this loop.
             while self._waiting and len(self._sent) < window:
                 self._send_one(self._waiting.popleft())
 
@@ -232,7 +232,7 @@ class ConfirmingLine:
         method = frame.method
         is_ack = type(method).__name__ == "Ack"
         last = method.delivery_tag or self._next_tag
-        # In the order of their tags, so that what is not meant need not be looked at.
+        # The tags are in order, so the search ends at the first higher one.
         tags = takewhile(last.__ge__, list(self._sent)) if method.multiple else (last,)
         for tag in tags:
             if message := self._sent.pop(tag, None):
@@ -247,7 +247,7 @@ class ConfirmingLine:
             message.settle(Unroutable() if message.is_returned else _CONFIRMED)
 
     def _on_returned(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
-        # The return comes before its confirm.
+        # The broker sends the return before the confirm.
         identity = identity_of(method.exchange, method.routing_key, properties)
         for message in self._sent.values():
             if not message.is_returned and message.identity == identity:
@@ -256,17 +256,17 @@ class ConfirmingLine:
 
     def _on_channel_closed(self, channel: Any, reason: Any) -> None:
         self._channel = None
-        # pika closes the channels of a lost connection first: nobody is to blame for that.
+        # pika also closes the channels of a lost connection, which no message has caused.
         if not isinstance(reason, amqp.ChannelClosedByBroker):
             return
         sent = list(self._sent.values())
         unsettled = [message for message in sent if message.is_awaited]
         self._sent.clear()
-        # Alone on the channel, also among those that nobody waits for any more.
+        # Only if it was the only message on the channel, including those that timed out.
         if len(sent) == len(unsettled) == 1:
             self._blame(sent[0], reason)
         else:
-            # One of them did it: send them one at a time until it does it again.
+            # One of them closed the channel. Send them one by one until it happens again.
             self._suspects = len(unsettled)
             self._waiting.extendleft(reversed(unsettled))
         self._open()
@@ -277,8 +277,8 @@ class ConfirmingLine:
         if reason.reply_code != _NOT_FOUND:
             message.settle(Rejected(reason=text))
             return
-        # A missing exchange may be declared yet. Until then, each of its messages would close
-        # the channel and have the innocent sent twice: hold all of them at once.
+        # A missing exchange may be declared later. Refuse all waiting messages for it: each would
+        # close the channel, and other messages would be sent twice.
         for each in (message, *self._waiting):
             if each.exchange == message.exchange:
                 each.settle(Refused(reason=text))
@@ -288,8 +288,8 @@ class ConfirmingLine:
         self._sent.clear()
 
     def _on_blocked(self, error: Exception) -> None:
-        # What was sent stays in _sent: the broker reads and confirms it after its alarm, when
-        # nobody waits for it any more; forgotten, its tags would be counted wrongly.
+        # Keep the messages in _sent: the broker confirms them after its alarm, when nobody waits
+        # for them any more. Without them, the tags of later messages would be wrong.
         self._fail_all(error)
         self._suspects = 0
 

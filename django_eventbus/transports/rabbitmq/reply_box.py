@@ -1,4 +1,4 @@
-"""Ask through an exchange, and receive the answers by direct reply-to: no queue is made for it."""
+"""Send pings through an exchange, and receive the answers by direct reply-to, without a queue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Fail = Callable[[Exception], None]
 
 
 class RabbitmqReplyBox:
-    """A channel that asks and is answered; everything but its public methods is on the I/O thread."""
+    """A channel for questions and answers. Its private methods run on the I/O thread."""
 
     def __init__(self, address: BrokerAddress) -> None:
         self._arrived: queues.Queue[Message] = queues.Queue()
@@ -63,7 +63,7 @@ class RabbitmqReplyBox:
 
         def publish(frame: Any) -> None:
             properties = properties_of(message)
-            # On this channel: the broker puts an address there that leads back to it.
+            # On the channel that consumes: the broker replaces this with an address of the channel.
             properties.reply_to = DIRECT_REPLY
             self._channel.basic_publish(
                 address.exchange, address.routing_key, message.body, properties, mandatory=True
@@ -78,7 +78,7 @@ class RabbitmqReplyBox:
         )
 
     def _on_returned(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
-        # The return comes before its confirm.
+        # The broker sends the return before the confirm.
         self._is_returned = True
 
     def _on_answer(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:

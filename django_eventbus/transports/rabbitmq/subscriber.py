@@ -1,4 +1,4 @@
-"""Receive on one I/O thread; acks go back to the channel that the delivery came on."""
+"""Receive on one I/O thread, and send each ack on the channel of its delivery."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger("django_eventbus.transports.rabbitmq")
 
 
 class RabbitmqDelivery:
-    """A delivery, bound to the channel it came on: its tag means nothing on any other."""
+    """A delivery of one channel. Its tag is valid only on that channel."""
 
     def __init__(self, feed: Feed, queue: str, method: Any, message: Message) -> None:
         self.message = message
@@ -35,14 +35,14 @@ class RabbitmqDelivery:
         self._feed.settle(self._tag, is_ack=True)
 
     def release(self, after: float = 0) -> None:
-        # Longer and longer: each return counts towards the queue's delivery limit, past which
-        # the broker gives up a message that another worker may still be busy with.
+        # The wait grows, because each return counts towards the delivery limit of the queue. Above
+        # it, the broker would dead-letter a message that another worker may still be handling.
         patience = 1 + self._deliveries // 10
         self._feed.settle(self._tag, is_ack=False, after=after * patience)
 
 
 class RabbitmqSubscriber:
-    """Consumes its queues; connects again when it is asked for more after a loss."""
+    """Consumes its queues; after a lost connection, the next receive() connects again."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class RabbitmqSubscriber:
     ) -> None:
         self.address = address
         self.prefetch = prefetch
-        #: Returns the queues to consume, each with the name that it is known by.
+        #: Returns the queues to consume by their names on the broker, with their usual names.
         self.prepare = prepare
         self._lock = threading.Lock()
         self._feed: Feed | None = None
@@ -89,7 +89,7 @@ class RabbitmqSubscriber:
 
 
 class Feed:
-    """What one channel delivers. Once it is over, another takes its place."""
+    """The deliveries of one channel. When the channel ends, a new feed replaces this one."""
 
     def __init__(
         self, connection: BrokerConnection, names: Mapping[str, str], prefetch: int
@@ -97,7 +97,7 @@ class Feed:
         self.connection = connection
         self.names = names
         self.is_over = False
-        # Not a SimpleQueue: with several readers, its get(timeout=…) can wait for ever.
+        # Not a SimpleQueue: with several readers, its get(timeout=…) can wait forever.
         self._arrived: queues.Queue[RabbitmqDelivery | None] = queues.Queue()
         self._unsettled: set[int] = set()
         self._lock = threading.Lock()
@@ -115,7 +115,7 @@ class Feed:
         def on_closed(channel: Any, reason: Any) -> None:
             self._end()
             fail(BrokerUnavailable(f"The broker closed the channel: {reason}", kind="channel"))
-            # Whoever has asked something on it would wait for an answer.
+            # Otherwise a caller that waits for an answer on the channel would wait until a timeout.
             self.connection.drop()
 
         self._channel.add_on_close_callback(on_closed)
@@ -135,7 +135,7 @@ class Feed:
         self._channel.basic_consume(name, on_message, consumer_tag=tag, callback=on_consuming)
 
     def _on_cancelled(self, frame: Any) -> None:
-        # The queue was deleted, or the consumer timed out: nothing would ever arrive again.
+        # The queue was deleted, or the consumer timed out. No more messages would arrive.
         logger.warning("The broker cancelled the consumer; subscribing again.")
         self._end()
 
@@ -155,10 +155,10 @@ class Feed:
 
     def settle(self, tag: int, *, is_ack: bool, after: float = 0) -> None:
         if self.is_over:
-            # The broker has it back already; the tag would mean another message elsewhere.
+            # The broker has returned the message, and on a new channel the tag is another message.
             return
-        # Under the lock: had the I/O thread taken the last one between the question and the
-        # append, this one and all after it would wait for somebody else to call.
+        # Append and check under one lock. Otherwise the I/O thread could empty the list in between,
+        # and nothing would call it for this delivery and all later ones.
         with self._lock:
             self._to_settle.append((tag, is_ack, after))
             is_first = len(self._to_settle) == 1
@@ -189,7 +189,7 @@ class Feed:
         return not self.is_over and bool(self._channel.is_open)
 
     def _ack(self, tags: set[int]) -> None:
-        """Ack *tags*, in one frame as far as nothing before them is unsettled."""
+        """Ack *tags*; those below the oldest unsettled tag share one frame."""
         if not self._is_open:
             return
         self._unsettled -= tags
@@ -219,9 +219,9 @@ class Feed:
         return self.connection.ask(question)
 
     def close(self) -> None:
-        # What was acked is told to the broker first, or it would be delivered again.
+        # Send the waiting acks first, or the broker would deliver these messages again.
         with suppress(BrokerUnavailable):
             self.connection.ask(self._settle_before)
-        # Closing the channel returns everything that is unsettled.
+        # Closing the channel returns all unsettled messages.
         self.is_over = True
         self.connection.close()

@@ -1,4 +1,4 @@
-"""Ask the broker for one thing at a time: declare, look, bind, delete."""
+"""Read and change the topology, one request at a time."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from django_eventbus.transports.rabbitmq.topology.resources import (
 )
 
 _REFUSED, _NOT_FOUND, _LOCKED, _DIFFERS = 403, 404, 405, 406
-#: Sends something on a channel, and has the answer given to a callback.
+#: Sends a request on a channel, and passes the answer to a callback.
 Send = Callable[[Any, Callable[[Any], None]], object]
 _ANSWERS_NO = (_REFUSED, _NOT_FOUND, _LOCKED, _DIFFERS)
 
 
 class ChannelClosed(Exception):
-    """The broker closed the channel, with a code and its words."""
+    """The broker closed the channel, with a code and a text."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(f"{code} {text}")
@@ -31,7 +31,7 @@ class ChannelClosed(Exception):
 
 
 class Differs(BrokerRefused):
-    """It exists with another type or other arguments than we would declare it with."""
+    """The resource exists on the broker with another type or other arguments."""
 
     def __init__(self, resource: Resource) -> None:
         super().__init__(
@@ -41,14 +41,14 @@ class Differs(BrokerRefused):
 
 
 class TopologyClient:
-    """Asks the broker one thing at a time; a no costs the channel, so a new one is opened."""
+    """Sends one request at a time. After a refusal, the next request opens a new channel."""
 
     def __init__(self, connection: BrokerConnection) -> None:
         self._connection = connection
         self._channel: Any = None
 
     def ask(self, send: Send) -> Any:
-        """Return the broker's answer to what *send* sends, or raise ChannelClosed."""
+        """Return the broker's answer to the request of *send*, or raise ChannelClosed."""
         if self._channel is None or not self._channel.is_open:
             self._channel = self._connection.channel()
         channel = self._channel
@@ -60,17 +60,17 @@ class TopologyClient:
         return self._connection.ask(question)
 
     def make(self, resource: Resource) -> None:
-        """Declare *resource*. Raise BrokerRefused if the broker will not have it."""
-        self._insist(resource, lambda channel, answer: declare_one(channel, resource, answer))
+        """Declare *resource*. Raise BrokerRefused if the broker refuses it."""
+        self._request(resource, lambda channel, answer: declare_one(channel, resource, answer))
 
-    def _insist(self, resource: Resource, send: Send) -> Any:
+    def _request(self, resource: Resource, send: Send) -> Any:
         try:
             return self.ask(send)
         except ChannelClosed as closed:
             if closed.code == _DIFFERS:
                 raise Differs(resource) from None
             if closed.code == _NOT_FOUND:
-                # It was there a moment ago: somebody is deleting while we declare.
+                # Another client deleted a resource that it needs a moment ago.
                 words = f"The {resource} cannot be declared: {closed}"
                 raise BrokerUnavailable(words, kind="setup") from None
             raise BrokerRefused(f"The broker refused the {resource}: {closed}") from None
@@ -79,10 +79,10 @@ class TopologyClient:
         def send(channel: Any, answer: Callable[[Any], None]) -> None:
             channel.queue_unbind(bind.queue, bind.exchange, bind.key, callback=answer)
 
-        self._insist(bind, send)
+        self._request(bind, send)
 
     def delete(self, resource: Exchange | QueueResource) -> None:
-        """Delete *resource*, and what is in it."""
+        """Delete *resource* with its messages."""
 
         def send(channel: Any, answer: Callable[[Any], None]) -> None:
             if isinstance(resource, Exchange):
@@ -90,7 +90,7 @@ class TopologyClient:
             else:
                 channel.queue_delete(resource.name, callback=answer)
 
-        self._insist(resource, send)
+        self._request(resource, send)
 
     def put(self, queue: str) -> None:
         """Put an empty, persistent message into *queue*."""
@@ -98,17 +98,17 @@ class TopologyClient:
 
         def send(channel: Any, answer: Callable[[Any], None]) -> None:
             channel.basic_publish("", queue, b"", persistent)
-            # The answer to this comes when the broker has read both.
+            # The answer to this request proves that the broker has read the message.
             channel.queue_declare(queue, passive=True, callback=answer)
 
-        self._insist(QueueResource(name=queue), send)
+        self._request(QueueResource(name=queue), send)
 
     def differs(self, resource: Exchange | QueueResource) -> bool:
-        """Whether *resource*, which exists, is other than we would declare it."""
+        """Whether *resource*, which exists, differs from its declaration."""
         try:
             self.ask(lambda channel, answer: declare_one(channel, resource, answer))
         except ChannelClosed as closed:
-            # Without the right to declare it cannot be told.
+            # Without the permission to declare, this is not known.
             return closed.code == _DIFFERS
         return False
 
@@ -121,9 +121,9 @@ class TopologyClient:
         return self.found(resource) is not None
 
     def found(self, resource: Exchange | QueueResource) -> Any:
-        """Return what a passive declare says of *resource*, or None if it is missing."""
+        """Return the answer to a passive declare of *resource*, or None if it is missing."""
         try:
-            return self.ask(lambda channel, answer: _look(channel, resource, answer))
+            return self.ask(lambda channel, answer: _declare_passively(channel, resource, answer))
         except ChannelClosed as closed:
             if closed.code == _NOT_FOUND:
                 return None
@@ -147,7 +147,9 @@ def declare_one(channel: Any, resource: Resource, answer: Callable[[Any], None])
             channel.queue_bind(queue, exchange, key, callback=answer)
 
 
-def _look(channel: Any, resource: Exchange | QueueResource, answer: Callable[[Any], None]) -> None:
+def _declare_passively(
+    channel: Any, resource: Exchange | QueueResource, answer: Callable[[Any], None]
+) -> None:
     if isinstance(resource, Exchange):
         channel.exchange_declare(resource.name, passive=True, callback=answer)
     else:

@@ -1,4 +1,4 @@
-"""Declare the topology, or check that somebody else did: TOPOLOGY says which."""
+"""Declare the topology, or check that it exists, as TOPOLOGY says."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ logger = logging.getLogger("django_eventbus.transports.rabbitmq")
 
 
 def establish(client: TopologyClient, specs: Sequence[QueueSpec]) -> None:
-    """Do at the start what TOPOLOGY says. Raise BrokerRefused if the broker is not as needed."""
+    """Declare or check the topology at the start. Raise BrokerRefused if it cannot be used."""
     match conf.topology:
         case "declare":
             declare(client, specs)
@@ -32,24 +32,25 @@ def establish(client: TopologyClient, specs: Sequence[QueueSpec]) -> None:
 
 
 def restore(client: TopologyClient, specs: Sequence[QueueSpec]) -> None:
-    """Declare what is ours once more: something may have been deleted under our feet."""
-    # What others laid out was seen to be there at the start, and is theirs to bring back.
+    """Declare the topology again, because a part of it may have been deleted."""
+    # If others declare the topology, they must restore it; it was checked at the start.
     if conf.topology == "declare":
         try:
             declare(client, specs)
         except Differs as difference:
-            # A newer release has moved on: what there is can still be consumed.
+            # A newer release has changed it. The existing queues can still be consumed.
             logger.warning("The topology was not declared again: %s", difference)
 
 
 def declare(client: TopologyClient, specs: Sequence[QueueSpec]) -> None:
-    """Make everything exist that *specs* need. Raise BrokerRefused if the broker will not."""
+    """Declare everything that *specs* need. Raise BrokerRefused if the broker refuses it."""
     for spec in specs:
         needed = list(resources(current(client, spec)))
         try:
             _make(client, needed)
         except BrokerUnavailable:
-            # Deleted between two steps by somebody else; a lost connection fails again at once.
+            # Another client may have deleted a resource between two steps. If the connection is
+            # lost, this fails again at once.
             _make(client, needed)
 
 
@@ -64,17 +65,17 @@ def current(client: TopologyClient, spec: QueueSpec) -> QueueSpec:
 
 
 def check(client: TopologyClient, specs: Sequence[QueueSpec]) -> None:
-    """Raise BrokerRefused with what is missing or differs; declare nothing."""
+    """Raise BrokerRefused if a resource is missing or differs; declare nothing."""
     needed = {str(each): each for spec in specs for each in resources(current(client, spec))}
     for resource in needed.values():
-        # AMQP cannot ask for a binding.
+        # AMQP has no request that checks a binding.
         if not isinstance(resource, Bind):
             _raise_if_missing(client, resource)
 
 
 def may_compare() -> bool:
-    """Whether arguments are ours to compare, which takes a declare of what exists."""
-    # Under names of their own, they are the business of whoever chose the names.
+    """Whether to compare arguments, which requires a declaration of existing resources."""
+    # With custom NAMES and TOPOLOGY "check", others decide about the arguments.
     is_named_by_us = not conf.given.get("NAMES")
     return conf.topology == "declare" or (conf.topology == "check" and is_named_by_us)
 

@@ -1,4 +1,4 @@
-"""From what the broker has to what the queues need: decide on steps, and take them."""
+"""Decide on the steps that change the broker's topology to the needed one, and run them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Make:
 
 @dataclass(frozen=True, slots=True)
 class Unbind:
-    """Let an old version get no more events."""
+    """Remove a binding, so that an old version receives no more events."""
 
     bind: Bind
 
@@ -60,7 +60,7 @@ class Unbind:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Start the wait after which nobody writes to an old version any more."""
+    """Start a wait, after which no process writes to an old version any more."""
 
     queue: str
     milliseconds: int
@@ -69,7 +69,7 @@ class Wait:
         return f"start a wait of {self.milliseconds / 1000:g} s before {self.queue!r} is deleted"
 
     def run(self, client: TopologyClient) -> None:
-        # The broker keeps the time: the message moves on when the wait is over.
+        # The broker measures the time: a message expires and moves on when the wait is over.
         classic = {"x-queue-type": "classic"}
         on = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": retired(self.queue)}
         timer = {**classic, "x-message-ttl": self.milliseconds, **on}
@@ -84,7 +84,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete what is left of an old version."""
+    """Delete a resource of an old version."""
 
     resource: Exchange | QueueResource
     is_marker: bool = False
@@ -93,7 +93,7 @@ class Delete:
         return f"delete the {self.resource}"
 
     def run(self, client: TopologyClient) -> None:
-        # Quorum queues refuse conditional deletes: look once more, at the last moment.
+        # Quorum queues do not support conditional deletes, so check again at the last moment.
         if isinstance(self.resource, QueueResource) and not self.is_marker:
             frame = client.found(self.resource)
             if frame and (frame.method.message_count or frame.method.consumer_count):
@@ -108,7 +108,7 @@ Step = Make | Unbind | Wait | Delete
 
 @dataclass(frozen=True, slots=True)
 class TopologyPlan:
-    """What to do now, and what remains for a person or for later."""
+    """The steps to run now, and sentences about what remains for a person or for later."""
 
     steps: tuple[Step, ...]
     remains: tuple[str, ...]
@@ -116,7 +116,7 @@ class TopologyPlan:
     def run(self, client: TopologyClient, read_queue_states: Sequence[QueueState]) -> None:
         for step in self.steps:
             step.run(client)
-        # AMQP cannot ask for bindings; making them again changes nothing.
+        # AMQP cannot check bindings. Declaring them again has no effect.
         for queue_state in read_queue_states:
             if not _moves(queue_state):
                 for bind in _binds(queue_state.spec):
@@ -124,7 +124,7 @@ class TopologyPlan:
 
 
 def plan_of(read_queue_states: Sequence[QueueState]) -> TopologyPlan:
-    """Decide, without a look at the broker."""
+    """Decide on the steps, without requests to the broker."""
     decided = [each for queue_state in read_queue_states for each in _decisions(queue_state)]
     steps = dict.fromkeys(str(each) for each in decided if not isinstance(each, str))
     by_words = {str(each): each for each in decided if not isinstance(each, str)}
@@ -180,7 +180,7 @@ def _binds(spec: QueueSpec) -> list[Bind]:
 
 
 def _move(queue_state: QueueState) -> Iterator[Step | str]:
-    """Yield the way to the next version: what is new first, so that no event falls between."""
+    """Yield the steps to the next version. New bindings come first, so that no event is lost."""
     shared = {exchange for exchange, _ in queue_state.spec.bindings}
     new = replace(queue_state.spec, name=versioned(queue_state.queue, queue_state.version + 1))
     for resource in resources(new):
@@ -196,7 +196,7 @@ def _move(queue_state: QueueState) -> Iterator[Step | str]:
 def _leave(old: str, spec: QueueSpec) -> Iterator[Step]:
     for exchange, key in spec.bindings:
         yield Unbind(Bind(queue=old, exchange=exchange, key=key))
-    # The longest tier, and twice what a process may take to notice the new version.
+    # The longest tier, and twice the time after which a process notices the new version.
     longest = max(spec.delays, default=0.0) + 2 * versions.LOOK_AGAIN_AFTER
     yield Wait(old, round(longest * 1000))
 

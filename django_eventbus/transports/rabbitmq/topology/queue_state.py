@@ -1,4 +1,4 @@
-"""Look at what the broker has of what the queues need."""
+"""Read the state of the queues and their resources from the broker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from django_eventbus.transports.rabbitmq.topology.versions import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceState:
-    """Something that a queue needs: it "exists", is "missing" or "differs"."""
+    """The state of a resource that a queue needs: "exists", "missing" or "differs"."""
 
     resource: Exchange | QueueResource
     state: str
@@ -36,22 +36,22 @@ class ResourceState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OldVersion:
-    """What is left of a version that is not current any more."""
+    """The remains of a version that is no longer current."""
 
     name: str
-    #: None where the queue itself is gone.
+    #: None if the queue itself does not exist any more.
     messages: int | None
     consumers: int
     in_tiers: int
     in_dlq: int
     dlq_consumers: int
-    #: "none" until it was unbound, then "running", and "over" when nobody writes to it any more.
+    #: "none" before it is unbound, then "running", and "over" when no process writes to it.
     wait: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueState:
-    """What there is of one queue; *spec* is that of its current version."""
+    """The state of one queue. *spec* is the one of its current version."""
 
     queue: str
     version: int
@@ -61,7 +61,7 @@ class QueueState:
 
 
 def read_queue_states(client: TopologyClient, specs: Sequence[QueueSpec]) -> list[QueueState]:
-    """Look at everything that *specs* need, and at their old versions."""
+    """Read the state of everything that *specs* need, and of old versions."""
     return [_queue_state(client, spec) for spec in specs]
 
 

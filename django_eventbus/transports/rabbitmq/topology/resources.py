@@ -23,11 +23,11 @@ from django_eventbus.transports.contract import (
     Unroutable,
 )
 
-#: Not a queue: what is sent there goes to the channel that asked, if it is still open.
+#: Not a real queue: the broker sends its messages to the channel that asked, if it is open.
 DIRECT_REPLY = "amq.rabbitmq.reply-to"
-#: A backstop: our own START_LIMIT parks a message long before it.
+#: Only a last resort: START_LIMIT parks a message long before this limit.
 _DELIVERY_LIMIT = 1000
-#: An absent limit is 20 on RabbitMQ 4, and -1 discards at once on 3: name a number.
+#: A high number, because no limit means 20 on RabbitMQ 4, and with -1 RabbitMQ 3 discards at once.
 _NO_LIMIT = 2**31 - 1
 
 
@@ -55,7 +55,7 @@ class QueueResource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bind:
-    """A binding to make."""
+    """A binding to declare."""
 
     queue: str
     exchange: str
@@ -91,20 +91,20 @@ def dead_letter_queue(queue: str) -> str:
 
 
 def dead_letter_key(queue: str) -> str:
-    """Return the routing key that leads to the DLQ; "" where its exchange ignores it."""
+    """Return the routing key that leads to the DLQ; "" if its exchange ignores it."""
     name = dead_letter_queue(queue)
     return conf.queue_part("dead_letter_key", queue, dead_letter_queue=name)
 
 
 def owns_dead_letter_queue() -> bool:
-    """Whether DLQs are ours alone: by declaring them or by COLLECT_DLQ, and not the whole bus's."""
+    """Whether DLQs belong to this project: it declares or collects them, and none is shared."""
     parts = set(placeholders(conf.names["dead_letter_queue"]))
-    is_said = conf.topology == "declare" or bool(conf.collect_dlq)
-    return is_said and bool(parts & {"queue", "name", "service"})
+    is_claimed = conf.topology == "declare" or bool(conf.collect_dlq)
+    return is_claimed and bool(parts & {"queue", "name", "service"})
 
 
 def resources(spec: QueueSpec) -> Iterator[Resource]:
-    """Yield what *spec* needs, in the order in which it can be declared."""
+    """Yield the resources of *spec*, in the order in which they can be declared."""
     for exchange in dict.fromkeys((spec.exchange, *(each for each, _ in spec.bindings))):
         yield Exchange(name=exchange, kind=type_of(exchange))
     yield from family(spec)
@@ -113,7 +113,7 @@ def resources(spec: QueueSpec) -> Iterator[Resource]:
 
 
 def family(spec: QueueSpec) -> Iterator[Resource]:
-    """Yield the queue with its DLQ and its tiers, but without what it is bound by."""
+    """Yield the queue with its DLQ and its tiers, but without its bindings to events."""
     queue, delays = spec.name, spec.delays
     yield from _dead_letters(queue)
     yield QueueResource(name=queue, arguments=_work_arguments(spec))
@@ -133,7 +133,7 @@ def _dead_letters(queue: str) -> Iterator[Resource]:
 
 
 def _named_exchange(name: str, purpose: str) -> Iterator[Exchange]:
-    # The default exchange is always there, and everything is bound to it by its name.
+    # The default exchange always exists, and every queue is bound to it by its name.
     if name:
         yield Exchange(name=name, kind=conf.exchange_types[purpose])
 
@@ -158,8 +158,8 @@ def _work_arguments(spec: QueueSpec) -> dict[str, Any]:
 
 
 def _tier_arguments(queue: str, delay: float) -> dict[str, Any]:
-    # One queue per delay: RabbitMQ expires messages at the head of a queue only, so mixed
-    # delays would hold each other up. Back through the default exchange, to this queue alone.
+    # One queue per delay: RabbitMQ expires messages only at the head of a queue, so mixed delays
+    # would block each other. They return through the default exchange, so only to this queue.
     written = label(delay)
     return {
         **_type(),
@@ -175,7 +175,7 @@ def _type() -> dict[str, Any]:
 
 
 def _at_least_once() -> dict[str, Any]:
-    # Without reject-publish the broker falls back to at-most-once, and says so in its log only.
+    # Without reject-publish, the broker uses at-most-once, and reports that only in its log.
     if not _is_quorum():
         return {}
     return {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
@@ -186,7 +186,7 @@ def _is_quorum() -> bool:
 
 
 def target_of(address: Address) -> tuple[str, str]:
-    """Return the exchange and the routing key that *address* means."""
+    """Return the exchange and the routing key of *address*."""
     match address:
         case ToExchange(exchange=exchange, routing_key=routing_key):
             return exchange, routing_key
@@ -201,15 +201,15 @@ def target_of(address: Address) -> tuple[str, str]:
 
 
 def reply_problem(address: Address) -> str:
-    """Say why nothing is answered to this place, or return ""."""
-    # Whoever may publish a ping could otherwise have us write into any queue in our name.
+    """Return why the reply_to of *address* is not accepted, or ""."""
+    # Otherwise any sender of a ping could make this service write to any queue.
     if isinstance(address, ToReply) and not address.reply_to.startswith(f"{DIRECT_REPLY}."):
         return "its reply_to is not a direct reply-to address"
     return ""
 
 
 def missed_tiers(batch: Sequence[Outgoing], receipts: Sequence[Receipt]) -> dict[int, str]:
-    """Return the places in *batch* of retries that no tier took, with their queues."""
+    """Return the indexes in *batch* of retries that no tier accepted, with their queues."""
     return {
         index: outgoing.address.queue
         for index, (outgoing, receipt) in enumerate(zip(batch, receipts, strict=True))

@@ -1,4 +1,4 @@
-"""Versions of a queue: a changed argument is a new queue beside the old one."""
+"""Versions of a queue: if an argument changes, a new queue is declared in addition."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from django_eventbus.transports.rabbitmq.topology.resources import (
     retry_exchange,
 )
 
-#: Seconds after which a process looks again which version of a queue is current.
+#: Seconds after which a process checks again which version of a queue is current.
 LOOK_AGAIN_AFTER = 30.0
 _NAMED_AFTER_THEIR_QUEUE = (
     "retry_exchange",
@@ -37,17 +37,17 @@ def versioned(queue: str, version: int) -> str:
 
 
 def retiring(queue: str) -> str:
-    """Return the name of the queue in which a message waits until nobody writes to *queue*."""
+    """Return the name of the queue in which a message waits until no process writes to *queue*."""
     return f"{queue}.retiring"
 
 
 def retired(queue: str) -> str:
-    """Return the name of the queue that the message comes to when the wait is over."""
+    """Return the name of the queue to which the message moves when the wait is over."""
     return f"{queue}.retired"
 
 
 def has_versions() -> bool:
-    """Whether the layout is ours and has room for a second version beside the first."""
+    """Whether this project decides on the topology and NAMES allow several versions of a queue."""
     if conf.topology != "declare":
         return conf.topology == "check" and not conf.given.get("NAMES")
     has_room = all("queue" in placeholders(conf.names[each]) for each in _NAMED_AFTER_THEIR_QUEUE)
@@ -56,8 +56,8 @@ def has_versions() -> bool:
 
 def current_version(client: TopologyClient, queue: str) -> int:
     """Return the highest version of *queue* that the broker has; 1 if it has none."""
-    # Told by the retry exchange: unlike the queue, that of an old version is never deleted,
-    # so there are no gaps to stop at.
+    # Check the retry exchanges: unlike the queues of old versions, they are never deleted, so
+    # there are no gaps.
     version = 1
     while has_versions() and _exists(client, retry_exchange(versioned(queue, version + 1))):
         version += 1
@@ -70,14 +70,14 @@ def _exists(client: TopologyClient, exchange: str) -> bool:
     try:
         return client.exists(Exchange(name=exchange, kind=""))
     except BrokerRefused:
-        # RabbitMQ 4.3.0 wants the right to configure even for looking.
+        # RabbitMQ 4.3.0 requires the configure permission even for a passive declare.
         return False
 
 
 def consumed(
     client: TopologyClient, names: Sequence[str], homes: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the queues that *names* are on the broker, each with the name it is known by."""
+    """Return the queues on the broker for *names*, each with its name without a version."""
     return {
         box: name
         for name in names
@@ -97,7 +97,7 @@ def _boxes(client: TopologyClient, queue: str) -> Iterator[str]:
 
 
 def _dead_letter_boxes(client: TopologyClient, queue: str) -> Iterator[str]:
-    """Yield the DLQ of the current version of *queue*, and older ones that may hold something."""
+    """Yield the DLQ of the current version of *queue*, and older ones that may have messages."""
     current = current_version(client, queue)
     for version in range(1, current):
         old = versioned(queue, version)
@@ -108,8 +108,8 @@ def _dead_letter_boxes(client: TopologyClient, queue: str) -> Iterator[str]:
 
 
 def is_in_use(client: TopologyClient, old: str) -> bool:
-    """Whether an old version of a queue holds messages, or may still get some."""
-    # Once its wait is over nobody consumes it, so that whatever came would be seen.
+    """Whether an old version of a queue has messages, or may still receive some."""
+    # When its wait is over, no process consumes it, so a late message would stay and be counted.
     count = client.count(old)
     return bool(count) or (count is not None and not is_wait_over(client, old))
 
@@ -119,7 +119,7 @@ def is_wait_over(client: TopologyClient, old: str) -> bool:
 
 
 class CurrentVersions:
-    """Where addressed messages go. May be used from any thread."""
+    """Finds the current versions of queues for addresses. May be used from any thread."""
 
     def __init__(self, homes: Mapping[str, str]) -> None:
         #: The queue that each DLQ belongs to.
@@ -138,7 +138,7 @@ class CurrentVersions:
     def _current(self, queue: str, connection: BrokerConnection) -> str:
         with self._lock:
             seen_at, name = self._seen.get(queue, (None, queue))
-            # An old version is deleted when everybody has looked again, and not before.
+            # An old version is deleted only after all processes have checked again.
             if seen_at is None or time.monotonic() - seen_at >= LOOK_AGAIN_AFTER:
                 name = versioned(queue, current_version(TopologyClient(connection), queue))
                 self._seen[queue] = (time.monotonic(), name)
