@@ -1,4 +1,4 @@
-"""One file per table: rows are nouns of state, transitions are verbs on them."""
+"""The tables. The methods of a row are its transitions; each file has related tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who did what to dead letters, plans and outbox events."""
+"""The audit: who did what to dead letters, plans and outbox events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django_eventbus.models.reasons import PlanNote
 
 
 class AuditQuerySet(models.QuerySet["AuditEntry"]):
-    """Entries can be added and read; nothing else."""
+    """Entries can only be added and read."""
 
     def update(self, **values: Any) -> NoReturn:
         raise AppendOnly("The audit is append-only: an entry cannot be changed.")
@@ -23,7 +23,7 @@ class AuditQuerySet(models.QuerySet["AuditEntry"]):
 
 
 class AuditEntry(models.Model):
-    """One thing that a person did, or that a plan of theirs came to."""
+    """An action of a person, or the end of a plan of a person."""
 
     class Verb(models.TextChoices):
         DISCARD = "discard", _("discard")
@@ -52,23 +52,26 @@ class AuditEntry(models.Model):
         CANCEL = "cancel", _("cancel the event")
         EXPORT = "export", _("export")
 
-    #: About what lies on the broker, not about dead letters.
+    #: The verbs of entries that the worker writes that runs a plan.
+    BY_PLANS = (Verb.DISCARDED, Verb.RESTORED, Verb.PLAN_PAUSED, Verb.PLAN_ENDED)
+
+    #: The verbs about messages on the broker, not about dead letters.
     OF_DLQS = (Verb.PEEK_DLQ, Verb.REDRIVE_DLQ, Verb.REDROVE_DLQ)
 
     at = models.DateTimeField(_("at"), default=timezone.now)
     by = models.CharField(_("by"), max_length=255, blank=True)
     verb = models.CharField(_("verb"), max_length=30, choices=Verb.choices)
-    #: A person's words.
+    #: The reason that a person gave.
     why = models.TextField(_("why"), blank=True)
     #: The note of the plan, if a worker wrote the entry.
     note = models.CharField(_("note"), max_length=20, choices=PlanNote.choices, blank=True)
     note_detail = models.CharField(_("detail of the note"), max_length=255, blank=True)
-    #: The selection, as it stands in a URL; or the fingerprint of a group.
+    #: The selection as the query string of a URL.
     filter = models.TextField(_("filter"), blank=True)
     count = models.PositiveIntegerField(_("count"), default=0)
-    # Not a foreign key: the entry outlives the plan.
+    # Not a foreign key, because plans are pruned and entries are not.
     plan_id = models.BigIntegerField(_("plan id"), null=True, blank=True)
-    #: What came of it: counts by outcome.
+    #: The result, such as counts by outcome.
     outcome = models.JSONField(_("outcome"), default=dict, blank=True)
 
     objects = AuditQuerySet.as_manager()
@@ -95,6 +98,6 @@ class AuditEntry(models.Model):
 
     @property
     def reason_text(self) -> str:
-        """The note of the plan, in the reader's language, and the words of a person."""
+        """The note of the plan in the reader's language, and the reason of a person."""
         note = PlanNote(self.note).sentence(self.note_detail) if self.note else ""
         return " ".join(filter(None, (note, self.why)))

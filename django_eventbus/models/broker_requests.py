@@ -20,7 +20,7 @@ _ABANDONED = _(
 
 
 class BrokerRequestQuerySet(models.QuerySet["BrokerRequest"]):
-    """Claim requests, and abandon those whose worker is gone."""
+    """Claim requests, and abandon those whose worker died."""
 
     def claim(self, worker: Worker) -> BrokerRequest | None:
         """Claim the oldest request that waits on one of the worker's queues, if any."""
@@ -32,7 +32,7 @@ class BrokerRequestQuerySet(models.QuerySet["BrokerRequest"]):
             return None
         now = timezone.now()
         claimed = {"state": BrokerRequest.State.RUNNING, "worker_id": worker.pk, "claimed_at": now}
-        # The statement decides: of two workers that read the same row, one changes it.
+        # Only one of two workers that read the same row can change it with this statement.
         if not waiting.filter(pk=request.pk).update(**claimed):
             return None
         for name, value in claimed.items():
@@ -61,7 +61,7 @@ class BrokerRequest(models.Model):
         RUNNING = "running", _("running")
         DONE = "done", _("done")
         FAILED = "failed", _("failed")
-        #: Its worker died, or took too long: nobody knows how far it got.
+        #: Its worker died or took too long, so the result is not known.
         ABANDONED = "abandoned", _("abandoned")
 
     kind = models.CharField(max_length=10, choices=Kind.choices)
@@ -75,7 +75,7 @@ class BrokerRequest(models.Model):
     worker_id = models.UUIDField(null=True, blank=True)
     claimed_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
-    #: Never holds a payload.
+    #: Never contains a payload.
     result = models.JSONField(default=dict, blank=True)
     error = models.TextField(blank=True)
 
@@ -113,6 +113,6 @@ class BrokerRequest(models.Model):
 
     def _end(self, state: str, **values: Any) -> None:
         changes = {"state": state, "ended_at": timezone.now(), **values}
-        # Only while the claim stands: the request may have been abandoned meanwhile.
+        # Only if the request is still claimed: it may have been abandoned in the meantime.
         rows = type(self).objects.using(self._state.db).filter(pk=self.pk)
         rows.filter(state=self.State.RUNNING, worker_id=self.worker_id).update(**changes)

@@ -15,7 +15,7 @@ from django_eventbus.events.message import Message, uuid7
 from django_eventbus.events.text import storable
 from django_eventbus.models.message_columns import MessageColumns, message_columns
 
-#: The type of the row that says that a reply box is open, and how long one may be.
+#: The type of the row that marks a reply box as open, and the maximum time for which it is open.
 _BOX = "system.box"
 _BOX_LIFE = timedelta(hours=1)
 
@@ -25,8 +25,8 @@ class BindingQuerySet(models.QuerySet["Binding"]):
 
     def bind(self, exchange: str, queue: str, patterns: Iterable[str]) -> None:
         """Bind *queue* to *exchange* by *patterns* too."""
-        # Nothing is unbound: an older process that starts again during a deploy would take
-        # away what a newer one has just bound.
+        # Old bindings are not removed: during a deploy, an old process that starts again would
+        # remove the bindings of a new one.
         self.bulk_create(
             [Binding(exchange=exchange, queue=queue, pattern=each) for each in sorted(patterns)],
             ignore_conflicts=True,
@@ -34,7 +34,7 @@ class BindingQuerySet(models.QuerySet["Binding"]):
 
 
 class Binding(models.Model):
-    """A queue's wish for what an exchange is sent."""
+    """A queue receives the messages of an exchange that match a pattern."""
 
     exchange = models.CharField(max_length=255)
     queue = models.CharField(max_length=255)
@@ -54,13 +54,13 @@ class Binding(models.Model):
 
 
 class QueuedMessageQuerySet(models.QuerySet["QueuedMessage"]):
-    """Leasing messages; a lease is a time until which nobody else sees the row, and a token."""
+    """Lease messages. A lease is a token, and a time until which other processes skip the row."""
 
     def due(self, queues: Sequence[str], now: datetime) -> QueuedMessageQuerySet:
         return self.filter(queue__in=queues, available_at__lte=now)
 
     def lease(self, queue: str, seconds: float) -> QueuedMessage | None:
-        """Lease the next due message, skipping what others are leasing at this moment."""
+        """Lease the next due message, and skip rows that other processes are leasing now."""
         with transaction.atomic(using=self.db):
             due = self.due([queue], timezone.now()).order_by("available_at", "id")
             found = due.select_for_update(skip_locked=True).first()
@@ -69,9 +69,9 @@ class QueuedMessageQuerySet(models.QuerySet["QueuedMessage"]):
         return found
 
     def lease_first(self, queue: str, seconds: float) -> QueuedMessage | None:
-        """Lease the message that was put there first; None while anybody has it."""
+        """Lease the oldest message in the queue, or return None while it is leased."""
         with transaction.atomic(using=self.db):
-            # Locked and waited for, not skipped: the second must not come before the first.
+            # Wait for the lock instead of skipping the row: the second message must not be first.
             found = self.filter(queue=queue).order_by("id").select_for_update().first()
             if found is None or found.available_at > timezone.now():
                 return None
@@ -83,7 +83,7 @@ class QueuedMessageQuerySet(models.QuerySet["QueuedMessage"]):
         return self.filter(token__in=tokens).update(available_at=until)
 
     def put(self, placed: Iterable[tuple[str, Message, datetime]]) -> None:
-        """Put each message into its queue, there to be seen from its time on."""
+        """Put each message into its queue, where it is available from the given time on."""
         self.bulk_create(
             QueuedMessage(
                 queue=queue,
@@ -95,7 +95,7 @@ class QueuedMessageQuerySet(models.QuerySet["QueuedMessage"]):
         )
 
     def open_box(self, name: str) -> None:
-        """Let answers come to the queue *name*, and forget what a killed asker left."""
+        """Open the queue *name* for answers, and delete the leftovers of killed processes."""
         now = timezone.now()
         abandoned = self.filter(type=_BOX, created_at__lt=now - _BOX_LIFE)
         for box in list(abandoned.values_list("queue", flat=True)):
@@ -103,12 +103,12 @@ class QueuedMessageQuerySet(models.QuerySet["QueuedMessage"]):
         self.create(queue=name, type=_BOX, body=b"", available_at=now + _BOX_LIFE)
 
     def is_box_open(self, name: str) -> bool:
-        """Whether somebody waits for answers there. Until the commit nobody can stop to."""
+        """Whether the queue *name* is open for answers. It stays open until the commit."""
         return bool(self.select_for_update().filter(queue=name, type=_BOX))
 
     def close_box(self, name: str) -> None:
         with transaction.atomic(using=self.db):
-            # Locked first: whoever is just answering is waited for, and its answer goes too.
+            # The lock waits for a process that is just sending an answer, which is then deleted.
             self.is_box_open(name)
             self.filter(queue=name).delete()
 
@@ -117,7 +117,7 @@ class QueuedMessage(MessageColumns):
     """A message in a queue or, while it is not available yet, in one of its tiers."""
 
     queue = models.CharField(max_length=255)
-    #: Until then it is in a tier, or leased by a consumer.
+    #: Until this time, it is in a tier or leased by a consumer.
     available_at = models.DateTimeField()
     token = models.UUIDField(null=True, db_index=True)
     deliveries = models.PositiveIntegerField(default=0)
@@ -146,16 +146,16 @@ class QueuedMessage(MessageColumns):
         return replace(message, reply_to=self.reply_to) if self.reply_to else message
 
     def ack(self) -> bool:
-        """Remove the row if the lease is still ours."""
-        # Django's delete() would open a transaction around the one statement.
+        """Remove the row if its lease is still valid."""
+        # Not Django's delete(), which opens a transaction for the statement.
         return bool(self._mine()._raw_delete(self._state.db or DEFAULT_DB_ALIAS))
 
     def release(self, after: float) -> bool:
-        """Give the row back, to be leased again in *after* seconds, if the lease is still ours."""
+        """Make the row available again in *after* seconds if its lease is still valid."""
         available_at = timezone.now() + timedelta(seconds=after)
         return bool(self._mine().update(token=None, available_at=available_at))
 
     def _mine(self) -> QueuedMessageQuerySet:
-        # Fenced by the token: after our lease ran out, the row is somebody else's.
+        # With the token: after the lease expired, another process may have leased the row.
         objects = type(self).objects.using(self._state.db)
         return objects.filter(pk=self.pk, token=self.token)

@@ -1,4 +1,4 @@
-"""Messages that were parked, and the groups of their failures."""
+"""Dead letters and failure groups."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from django_eventbus.models.reasons import UnansweredReason
 
 
 class DeadLetterQuerySet(models.QuerySet["DeadLetter"]):
-    """Questions and verbs on many dead letters."""
+    """Queries and bulk updates of dead letters."""
 
     def redrivable(self) -> DeadLetterQuerySet:
         return self.filter(state__in=DeadLetter.REDRIVABLE)
 
     def heal(self, subscriptions: Collection[str], message_id: str, states: Collection[str]) -> int:
-        """Close the dead letters in *states* of a message that has been handled after all."""
+        """Close the dead letters in *states* of a message that was handled; return their number."""
         unhealed = self.filter(
             subscription__in=subscriptions,
             message_id=message_id,
             state__in=states,
-            # Not one that was edited: what has gone out in its place is to be handled, once.
+            # Not an edited one: the edited message must be handled instead, and only once.
             replaced_by="",
         )
         return unhealed.update(
@@ -39,12 +39,12 @@ class DeadLetterQuerySet(models.QuerySet["DeadLetter"]):
         )
 
     def waiting_of(self, subscription: str, key: str) -> DeadLetterQuerySet:
-        """Return those of a key that are not closed, in the order in which they were parked."""
+        """Return the open dead letters of a key, in the order in which they were parked."""
         mine = self.filter(subscription=subscription, key=key, state__in=DeadLetter.WAITING)
         return mine.order_by("id")
 
     def mark_unsent(self, rows: Iterable[OutboxEvent]) -> None:
-        """Open again, as unanswered, the dead letters whose re-drive the broker did not take."""
+        """Mark dead letters as unanswered whose re-drive the broker did not accept."""
         for row in rows:
             if letter_id := row.message().number(REDRIVEN_DEAD_LETTER):
                 redriving = self.filter(pk=letter_id, state=DeadLetter.State.REDRIVING)
@@ -55,20 +55,20 @@ class DeadLetterQuerySet(models.QuerySet["DeadLetter"]):
 
 
 class DeadLetter(MessageColumns):
-    """A parked message: the exact bytes, why, and what has been done about it."""
+    """A parked message: its exact bytes, the reason, and its state."""
 
     class State(models.TextChoices):
         OPEN = "open", _("open")
         REDRIVING = "redriving", _("re-driving")
         HEALED = "healed", _("healed")
-        #: Re-driven, and nothing was heard of it in time.
+        #: Re-driven, but the outcome was not reported in time.
         UNKNOWN = "unknown", _("unanswered")
         DISCARDED = "discarded", _("discarded")
-        #: An edited message went out in its place.
+        #: An edited message was sent instead.
         REPLACED = "replaced", _("replaced")
 
     REDRIVABLE = (State.OPEN, State.UNKNOWN)
-    #: Re-driven, and not answered.
+    #: Re-driven, but without an outcome.
     AWAITED = (State.REDRIVING, State.UNKNOWN)
     #: Not closed yet.
     WAITING = (State.OPEN, State.REDRIVING, State.UNKNOWN)
@@ -86,16 +86,16 @@ class DeadLetter(MessageColumns):
         TOO_OLD = "too_old", _("too old")
         TOO_EARLY = "too_early", _("too early")
         START_LIMIT = "start_limit", _("start limit")
-        #: Not run: an earlier event of its key is parked.
+        #: The handler did not run, because an earlier event of its key is parked.
         HELD = "held", _("held")
-        #: From here on: found in the broker's DLQ.
+        #: The following kinds were collected from a DLQ of the broker.
         DELIVERY_LIMIT = "delivery_limit", _("delivery limit")
         EXPIRED = "expired", _("expired")
         MAXLEN = "maxlen", _("queue too long")
         REJECTED = "rejected", _("rejected")
         FOREIGN = "foreign", _("put there by others")
 
-    #: "" if no subscription was reached.
+    #: "" if the message reached no subscription.
     subscription = models.CharField(_("subscription"), max_length=255, blank=True)
     queue = models.CharField(_("queue"), max_length=255)
     key = models.CharField(_("key"), max_length=255, blank=True)
@@ -106,7 +106,7 @@ class DeadLetter(MessageColumns):
     error_type = models.CharField(_("error type"), max_length=255, blank=True)
     error = models.TextField(_("error"), blank=True)
     traceback = models.TextField(_("traceback"), blank=True)
-    #: Of its FailureGroup.
+    #: The key of its FailureGroup.
     fingerprint = models.CharField(_("fingerprint"), max_length=64)
     payload = models.JSONField(_("payload"), null=True, blank=True)
     host = models.CharField(_("host"), max_length=255, blank=True)
@@ -123,9 +123,9 @@ class DeadLetter(MessageColumns):
     unanswered = models.CharField(
         _("unanswered because"), max_length=10, choices=UnansweredReason.choices, blank=True
     )
-    #: Not shown among what waits before this time.
+    #: Before this time, it is not shown with the waiting dead letters.
     ignored_until = models.DateTimeField(_("ignored until"), null=True, blank=True)
-    #: The id of the edited message that went out in its place.
+    #: The id of the edited message that was sent instead.
     replaced_by = models.CharField(_("replaced by"), max_length=255, blank=True)
     #: The id of the message that this one was edited from.
     edited_from = models.CharField(_("edited from"), max_length=255, blank=True)
@@ -148,32 +148,32 @@ class DeadLetter(MessageColumns):
         )
         indexes = (
             message_index("eventbus_dead_letter_message"),
-            # The list, a page at a time; and a dry run, which counts without a look at the rows.
-            # No include=: Django would warn of it on SQLite, whose users cannot help it.
+            # For pages of the list, and for a dry run, which counts without reading rows.
+            # Without include=, because Django warns about it on SQLite.
             models.Index(
                 fields=["state", "parked_at", "id", "queue", "subscription", "type", "parked_xid"],
                 name="eventbus_dead_letter_state",
             ),
-            # The groups, and what is counted per group, without a look at the rows.
+            # For groups and the counts per group, without reading rows.
             models.Index(
                 fields=["state", "fingerprint", "parked_at", "round"],
                 name="eventbus_dead_letter_group",
             ),
-            # The trend of a group: what came in the last day, whatever has become of it.
+            # For the trend of a group, which includes dead letters in all states.
             models.Index(fields=["fingerprint", "created_at"], name="eventbus_dead_letter_trend"),
-            # The dashboard counts those that are out of sight; there are few, or none.
+            # For the number of ignored dead letters on the dashboard. There are few.
             models.Index(
                 fields=["ignored_until"],
                 condition=models.Q(ignored_until__isnull=False),
                 name="eventbus_dead_letter_ignored",
             ),
-            # Asked before each message of a subscription that holds keys.
+            # For the query before each message of a subscription that holds keys.
             models.Index(
                 fields=["subscription", "key", "id"],
                 condition=models.Q(state__in=["open", "redriving", "unknown"]),
                 name="eventbus_dead_letter_key",
             ),
-            # What a selection asks of payload and headers.
+            # For selections by payload and headers.
             JsonIndex(
                 fields=["payload"],
                 opclasses=["jsonb_path_ops"],
@@ -194,7 +194,7 @@ class DeadLetter(MessageColumns):
         return self.state in self.CLOSED
 
     def set_redriving(self, by: str, at: datetime, replaced_by: str = "") -> None:
-        """Change what a re-drive changes, without saving: see REDRIVEN_COLUMNS."""
+        """Change the fields in REDRIVEN_COLUMNS for a re-drive, without saving."""
         self.state, self.round = self.State.REDRIVING, self.round + 1
         self.redriven_at, self.redriven_by = at, storable(by, 255)
         self.note, self.unanswered, self.replaced_by = "", "", replaced_by
@@ -202,16 +202,16 @@ class DeadLetter(MessageColumns):
 
 class FailureGroup(models.Model):
     """
-    Failures with one fingerprint: what they have in common, and what was decided about them.
+    Failures with the same fingerprint, and the decision about them.
 
-    Written once, when the first of them is parked, and then by people only: how many there are,
-    and since when, is asked of the dead letters.
+    The row is created when the first failure is parked, and later changed only by people. Counts
+    and times are queried from the dead letters.
     """
 
     class Status(models.TextChoices):
         NEW = "new", _("new")
         ACKNOWLEDGED = "acknowledged", _("acknowledged")
-        #: Until ignored_until; then it counts as new again.
+        #: The group is ignored until ignored_until; after that it counts as new.
         IGNORED = "ignored", _("ignored")
         RESOLVED = "resolved", _("resolved")
 
@@ -219,9 +219,9 @@ class FailureGroup(models.Model):
     kind = models.CharField(max_length=20)
     subscription = models.CharField(max_length=255, blank=True)
     error_type = models.CharField(max_length=255, blank=True)
-    #: The project's own code that failed: module and function.
+    #: The module and function in the project's own code that failed.
     place = models.CharField(max_length=255, blank=True)
-    #: The error's words without what varies.
+    #: The text of the error with placeholders for variable parts.
     title = models.TextField(blank=True)
     status = models.CharField(max_length=12, choices=Status.choices, default=Status.NEW)
     ignored_until = models.DateTimeField(null=True, blank=True)
@@ -239,11 +239,11 @@ class FailureGroup(models.Model):
 
     @property
     def kind_name(self) -> str:
-        """The kind in the reader's language."""
+        """The name of the kind in the reader's language."""
         return str(dict(DeadLetter.Kind.choices).get(self.kind, self.kind))
 
     def status_at(self, now: datetime) -> str:
-        """Return the status; what was ignored is new again when its time is over."""
+        """Return the status at a time: an ignored group is new again after ignored_until."""
         is_over = self.ignored_until is not None and self.ignored_until <= now
         return self.Status.NEW if self.status == self.Status.IGNORED and is_over else self.status
 

@@ -1,4 +1,4 @@
-"""What became of each message that arrived: records, high-water marks, attempts."""
+"""The inbox: the outcome of each message, its attempts, and the mark of pruning."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COLUMNS = (
 
 
 class Attempt(models.Model):
-    """One failed run of a handler. A first-try success leaves no row here."""
+    """One failed run of a handler. A run without an error has no row."""
 
     subscription = models.CharField(max_length=255)
     message_id = models.CharField(max_length=255)
@@ -34,7 +34,7 @@ class Attempt(models.Model):
     #: Seconds.
     duration = models.FloatField()
     host = models.CharField(max_length=255)
-    #: The tier it waits in next, as a label like "5m"; "" if it was the last.
+    #: The tier in which the message waits next, such as "5m"; "" after the last attempt.
     tier = models.CharField(max_length=20, blank=True)
     error_type = models.CharField(max_length=255)
     error = models.TextField(blank=True)
@@ -54,18 +54,18 @@ class Attempt(models.Model):
 
 
 class InboxMarkQuerySet(models.QuerySet["InboxMark"]):
-    """The mark only ever moves forward."""
+    """Read the mark, and move it forward only."""
 
     def before(self) -> datetime | None:
-        """Return the time before which the inbox knows nothing, or None if it knows all."""
+        """Return the time before which records may have been pruned, or None if none were."""
         return self.values_list("forgets_before", flat=True).first()
 
     def raise_if_older(self, sent_at: datetime) -> None:
-        """Raise TooOld if a record of a message sent then may have been pruned."""
+        """Raise TooOld if the record of a message with this time may have been pruned."""
         mark = self.before()
         if mark and sent_at < mark:
             raise TooOld(
-                f"sent {sent_at:%Y-%m-%d %H:%M}, and the inbox was pruned up to "
+                f"the message was sent {sent_at:%Y-%m-%d %H:%M}, and the inbox was pruned up to "
                 f"{mark:%Y-%m-%d %H:%M}: it may have been handled already"
             )
 
@@ -75,7 +75,7 @@ class InboxMarkQuerySet(models.QuerySet["InboxMark"]):
 
 
 class InboxMark(models.Model):
-    """One row: settled inbox records older than this may have been pruned."""
+    """A single row: settled inbox records before this time may have been pruned."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1)
     forgets_before = models.DateTimeField()
@@ -87,26 +87,26 @@ class InboxMark(models.Model):
 
 
 class InboxQuerySet(models.QuerySet["InboxRecord"]):
-    """Claiming a message for one subscription."""
+    """Find or claim the record of a message for one subscription."""
 
     def known(self, subscription: str, message_id: str) -> InboxRecord | None:
         found = self.filter(subscription=subscription, message_id=message_id)
-        # Not first(), which sorts: there is one at most.
+        # Not first(), which sorts. There is at most one record.
         return next(iter(found[:1]), None)
 
     def as_next_attempt(self, subscription: str, message: Message) -> Duplicate | Message:
-        """Return *message*, of an ordered queue, as it is to be tried now, or until when it waits."""
+        """Return the ordered *message* as its next attempt, or a Duplicate with the time of it."""
         record = self.known(subscription, message.id)
         return record.next_attempt(message) if record else message
 
     def claim(self, subscription: str, queue: str, message: Message, state: str) -> InboxRecord:
         """
-        Insert the record in *state*, or lock the one that is there. In a transaction only.
+        Insert the record in *state*, or lock the existing one. In a transaction only.
 
         Raise Busy, without waiting, while another worker holds the same message.
         """
-        # A retry or a re-drive nearly always has a record: an insert first would be in vain.
-        # But on SQLite only a write keeps others from writing.
+        # A retry or a re-drive nearly always has a record, so do not try to insert first.
+        # On SQLite always insert first, because only a write locks out other writers.
         can_lock = connections[self.db].features.has_select_for_update
         if can_lock and not message.is_first and (record := self._locked(subscription, message)):
             return record
@@ -124,8 +124,8 @@ class InboxQuerySet(models.QuerySet["InboxRecord"]):
             subscription, message.id, queue, message.type, storable(message.source, 255), sent_at,
             state, message.round, message.attempt, 0, now, now, "", "",
         )  # fmt: skip
-        # ON CONFLICT waits for whoever inserted the same key until its handler is done.
-        # The lock is asked for first, in the same statement, so that nobody waits.
+        # ON CONFLICT would wait for another transaction with the same key until its handler
+        # ends. The advisory lock in the same statement prevents the wait.
         lock = "pg_try_advisory_xact_lock(%s)" if connection.vendor == "postgresql" else "%s <> 0"
         sql = (
             f"INSERT INTO {self.model._meta.db_table} ({', '.join(_COLUMNS)}) "
@@ -165,10 +165,10 @@ class InboxQuerySet(models.QuerySet["InboxRecord"]):
 
 
 class InboxRecord(models.Model):
-    """One message and one subscription: what became of it, so that it happens once."""
+    """The state of one message for one subscription, so that it is handled only once."""
 
     class State(models.TextChoices):
-        #: A redelivered message whose handler began; nothing is known of its end.
+        #: The handler was started on a redelivered message, and its end is not recorded.
         STARTED = "started", _("started")
         RETRYING = "retrying", _("retrying")
         DEFERRED = "deferred", _("deferred")
@@ -184,11 +184,11 @@ class InboxRecord(models.Model):
     sent_at = models.DateTimeField(_("sent at"), null=True, blank=True)
     state = models.CharField(_("state"), max_length=10, choices=State.choices)
     round = models.PositiveIntegerField(_("round"), default=0)
-    #: The attempt that the state speaks of.
+    #: The attempt to which the state belongs.
     attempt = models.PositiveIntegerField(_("attempt"), default=1)
-    #: How often a handler began on a redelivered copy of this attempt and did not end.
+    #: How often the handler was started on a redelivered copy of this attempt without an end.
     started = models.PositiveIntegerField(_("started"), default=0)
-    #: The recorded retry's delay in seconds if it goes through a tier.
+    #: The delay of the recorded retry in seconds if it waits in a tier.
     delay = models.FloatField(_("delay"), null=True, blank=True)
     due_at = models.DateTimeField(_("due at"), null=True, blank=True)
     created_at = models.DateTimeField(_("created at"), default=timezone.now)
@@ -220,18 +220,18 @@ class InboxRecord(models.Model):
         return f"{self.subscription} {self.message_id}: {self.get_state_display()}"
 
     def answer_to(self, message: Message) -> Duplicate | None:
-        """Return how to settle a copy that is not newer than this record; None: run it."""
+        """Return how to settle a copy that is not newer than this record; None if it must run."""
         if self.is_new or self.state == self.State.STARTED:
             return None
         is_newer = (message.round, message.attempt) > (self.round, self.attempt)
         if is_newer and not self.is_final and not self._still_awaits_another(message):
             return None
-        # The copy for an older round is not ours to send again.
+        # Do not send the retry of an older round again.
         delay = self.delay if message.round == self.round else None
         return Duplicate(state=self.state, attempt=self.attempt, delay=delay)
 
     def next_attempt(self, message: Message) -> Duplicate | Message:
-        """Return *message* as the attempt that this record awaits, or until when that waits."""
+        """Return *message* as the attempt that the record expects, or a Duplicate with its time."""
         is_awaited = self.state in (self.State.RETRYING, self.State.DEFERRED)
         if not is_awaited or message.round != self.round:
             return message
@@ -244,11 +244,11 @@ class InboxRecord(models.Model):
         return self.state in (self.State.HANDLED, self.State.SKIPPED)
 
     def _still_awaits_another(self, message: Message) -> bool:
-        """Whether this is a second copy of a deferred message, and not the one that comes back."""
+        """Whether this is a duplicate of a deferred message, and not its return."""
         if self.state != self.State.DEFERRED or self.due_at is None:
             return False
-        # The one that comes back is known by its time, not by our clock: a relay whose clock
-        # is ahead sends it early, and there is no other.
+        # Compare the times in the message and the record, not our clock: a relay whose clock is
+        # ahead sends the message early, and no other copy will come.
         return self.due_at > timezone.now() and message.not_before != moment(self._due_timestamp)
 
     @property
@@ -256,7 +256,7 @@ class InboxRecord(models.Model):
         return int(self.due_at.timestamp() * 1000) / 1000 if self.due_at else 0.0
 
     def count_start(self) -> int:
-        """Remember that a handler begins; return how often one has and did not end."""
+        """Count a start of the handler; return the number of starts without an end."""
         self.started += 1
         self.save(using=self._state.db, update_fields=["started"])
         return self.started
@@ -280,7 +280,7 @@ class InboxRecord(models.Model):
         self._settle(self.State.RETRYING, message, error=reason)
 
     def deferred(self, message: Message, reason: str, until: datetime) -> None:
-        """Remember when it comes back; the attempt is not used up, so it stays below it."""
+        """Record the time of the return. The attempt is not counted, so it stays one lower."""
         self.due_at = until
         self._settle(self.State.DEFERRED, message, error=reason)
         self.attempt = message.attempt - 1

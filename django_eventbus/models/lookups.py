@@ -13,14 +13,14 @@ from django.db.models.lookups import IContains, IEndsWith, In, IStartsWith, Patt
 
 @models.BigAutoField.register_lookup
 class AnyOf(In):
-    """`id__any_of=[…]`: as `id__in`, but on PostgreSQL with one parameter for all of them."""
+    """`id__any_of=[…]`: like `id__in`, but on PostgreSQL with one parameter for all ids."""
 
     lookup_name = "any_of"
 
     def as_postgresql(self, compiler: Any, connection: Any, **kwargs: Any) -> tuple[str, list[Any]]:
         column, parameters = self.process_lhs(compiler, connection)
-        # As bigint, like the column: of two types, PostgreSQL would compare every row with each id.
-        # As text: psycopg takes longer to write a list than the server to read it.
+        # bigint, like the column: otherwise PostgreSQL would compare every row with each id.
+        # As text, because psycopg is slow at writing lists.
         ids = ",".join(map(str, self.rhs))
         return f"{column} = ANY(%s::bigint[])", [*parameters, f"{{{ids}}}"]
 
@@ -29,17 +29,17 @@ class AnyOf(In):
 
 
 class _ByILike(PatternLookup):
-    """A lookup of Django's, but on PostgreSQL by ILIKE."""
+    """A lookup of Django that uses ILIKE on PostgreSQL."""
 
     django_lookup: type[PatternLookup]
 
     def as_sql(self, compiler: Any, connection: Any) -> tuple[str, Any]:
-        # By the name of the lookup, which the backend looks its operator up by.
+        # The backend finds the operator by the name of Django's lookup.
         return self.django_lookup(self.lhs, self.rhs).as_sql(compiler, connection)
 
     def as_postgresql(self, compiler: Any, connection: Any) -> tuple[str, list[Any]]:
-        # Not UPPER(error) LIKE, of which it has no statistics: it would take any words to be
-        # rare, and sort all that is found where the first hundred by index would do.
+        # Not UPPER(error) LIKE: PostgreSQL has no statistics for it and would assume that all words
+        # are rare, so it would sort all matches instead of reading the first hundred by index.
         column, parameters = self.process_lhs(compiler, connection)
         words, values = self.process_rhs(compiler, connection)
         return f"{column} ILIKE {words}", [*parameters, *values]
@@ -48,7 +48,7 @@ class _ByILike(PatternLookup):
 @models.CharField.register_lookup
 @models.TextField.register_lookup
 class HasWords(_ByILike, IContains):
-    """`error__has_words="no stock"`: as icontains."""
+    """`error__has_words="no stock"`: like icontains."""
 
     lookup_name = "has_words"
     django_lookup = IContains
@@ -56,7 +56,7 @@ class HasWords(_ByILike, IContains):
 
 @models.TextField.register_lookup
 class BeginsWithWords(_ByILike, IStartsWith):
-    """`error__begins_with_words="no stock"`: as istartswith."""
+    """`error__begins_with_words="no stock"`: like istartswith."""
 
     lookup_name = "begins_with_words"
     django_lookup = IStartsWith
@@ -64,16 +64,16 @@ class BeginsWithWords(_ByILike, IStartsWith):
 
 @models.CharField.register_lookup
 class EndsWithWords(_ByILike, IEndsWith):
-    """`error_type__ends_with_words="Error"`: as iendswith."""
+    """`error_type__ends_with_words="Error"`: like iendswith."""
 
     lookup_name = "ends_with_words"
     django_lookup = IEndsWith
 
 
 class JsonIndex(models.Index):
-    """A GIN index on PostgreSQL; SQLite makes a plain one of it."""
+    """A GIN index on PostgreSQL, and an ordinary index on SQLite."""
 
-    # Not Django's GinIndex: from 6.1 on it wants django.contrib.postgres among INSTALLED_APPS.
+    # Not Django's GinIndex: from 6.1 on, it requires django.contrib.postgres in INSTALLED_APPS.
     suffix = "gin"
 
     def create_sql(
@@ -83,7 +83,7 @@ class JsonIndex(models.Index):
         using: str = "",
         **options: Any,
     ) -> Any:
-        """Return the statement that makes it."""
+        """Return the statement that creates the index."""
         return super().create_sql(model, schema_editor, using=using or " USING gin", **options)
 
 
@@ -92,9 +92,9 @@ PathSteps = tuple[str | int, ...]
 
 class JSONPath(KeyTransform):
     """
-    The value at a path of keys, which are texts, and of places in lists, which are numbers.
+    The value at a path. Its steps are keys (texts) and list indexes (numbers).
 
-    Django itself takes a text of digits for a place. On PostgreSQL it is either, as found.
+    Django itself uses a text of digits as an index. PostgreSQL accepts it as a key or an index.
     """
 
     def __init__(self, path: PathSteps, *expressions: Any, **options: Any) -> None:
@@ -109,7 +109,7 @@ class JSONPath(KeyTransform):
         self, compiler: Any, connection: Any, **context: Any
     ) -> tuple[str, tuple[Any, ...]]:
         column, params = compiler.compile(self.lhs)
-        # As Django does it: the lookups of a key compare these three with their names.
+        # Like Django, whose key lookups compare false, true and null by these names.
         sql = (
             f"(CASE WHEN JSON_TYPE({column}, %s) IN ('false', 'true', 'null') "
             f"THEN JSON_TYPE({column}, %s) ELSE JSON_EXTRACT({column}, %s) END)"

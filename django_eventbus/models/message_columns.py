@@ -13,14 +13,14 @@ from django_eventbus.events.text import storable, storable_json
 
 def message_index(name: str) -> models.Index:
     """Return one index that finds message ids by value and, on PostgreSQL, by their beginning."""
-    # db_index=True would make two there, and each row would pay for both at every change.
+    # db_index=True would create two indexes on PostgreSQL, which makes each write slower.
     return models.Index(fields=["message_id"], name=name, opclasses=["varchar_pattern_ops"])
 
 
 class MessageColumns(models.Model):
-    """A message in columns; body as bytes, because what goes out again must be what came in."""
+    """A message in columns. The body is bytes, so that it can be sent again unchanged."""
 
-    #: Text, because foreign ids are text.
+    #: Not a UUID, because other services use other ids.
     message_id = models.CharField(_("message id"), max_length=255, blank=True)
     type = models.CharField(_("type"), max_length=255, blank=True)
     body = models.BinaryField(_("body"))
@@ -39,7 +39,7 @@ class MessageColumns(models.Model):
         abstract = True
 
     def message(self, **headers: Any) -> Message:
-        """Return the message that the row carries, with these *headers* too."""
+        """Return the message of the row with additional *headers*."""
         return Message(
             id=self.message_id,
             type=self.type,
@@ -55,7 +55,7 @@ class MessageColumns(models.Model):
 
 
 def message_columns(message: Message) -> dict[str, Any]:
-    """Return *message* as values for the columns, such that every database takes them."""
+    """Return *message* as values for the columns that every database accepts."""
     return {
         "message_id": storable(message.id, 255),
         "type": storable(message.type, 255),

@@ -18,27 +18,27 @@ _MEASURED = (
     "service", "messages", "consumers", "tiers", "dlq", "dlq_messages", "is_collected",
     "measured_at", "trouble",
 )  # fmt: skip
-#: What is counted: a column each.
+#: The columns of counts.
 COUNTED = ("published", "handled", "retried", "parked")
 Counts = Mapping[str, int]
 #: Seconds between two heartbeats.
 BEAT = 5.0
-#: A worker that was not heard of for so long is taken for dead: six heartbeats.
+#: Seconds without a heartbeat after which a worker counts as dead: six heartbeats.
 SILENCE = timedelta(seconds=BEAT * 6)
 
 
 class OutageQuerySet(models.QuerySet["Outage"]):
-    """Writing what a worker remembers."""
+    """Write the outages that a worker has recorded in memory."""
 
     def write(self, outages: Sequence[Outage]) -> None:
-        """Write each, or its end if it is there already."""
+        """Insert each outage, or update its end if the row exists."""
         self.bulk_create(
             outages, update_conflicts=True, unique_fields=["id"], update_fields=["ended_at"]
         )
 
 
 class Outage(models.Model):
-    """From when to when a worker waited for a broker or a database."""
+    """A time in which a worker waited for a broker or a database."""
 
     class Kind(models.TextChoices):
         CONNECTION = "connection", _("connection")
@@ -53,19 +53,19 @@ class Outage(models.Model):
     class Part(models.TextChoices):
         RELAY = "relay", _("relay")
         CONSUMER = "consumer", _("consumer")
-        #: Who declares queues when a worker starts.
+        #: The declaration of queues at the start of a worker.
         TRANSPORT = "transport", _("transport")
-        #: A worker before its first look at the database.
+        #: A worker before its first query.
         COMMAND = "command", _("command")
 
     id = models.UUIDField(_("id"), primary_key=True, default=uuid7, editable=False)
     worker_id = models.UUIDField(_("worker id"))
     host = models.CharField(_("host"), max_length=255)
-    #: Who waited, for instance "relay".
+    #: The part that waited, for example "relay".
     part = models.CharField(_("part"), max_length=40, choices=Part.choices)
     kind = models.CharField(_("kind"), max_length=20, choices=Kind.choices)
     began_at = models.DateTimeField(_("began at"))
-    #: None while it lasts, and for ever if the worker was killed meanwhile.
+    #: None during the outage. It stays None if the worker was killed during the outage.
     ended_at = models.DateTimeField(_("ended at"), null=True, blank=True)
 
     objects = OutageQuerySet.as_manager()
@@ -82,17 +82,17 @@ class Outage(models.Model):
 
 
 class QueueQuerySet(models.QuerySet["Queue"]):
-    """Writing what was measured."""
+    """Write the results of measurements."""
 
     def measured(self, rows: Sequence[Mapping[str, Any]], *, service: str, now: datetime) -> None:
-        """Write *rows* as they are on the broker *now*."""
+        """Write *rows*, which were measured *now*."""
         queues = [Queue(service=service, measured_at=now, trouble="", **row) for row in rows]
         self.bulk_create(
             queues, update_conflicts=True, unique_fields=["name"], update_fields=list(_MEASURED)
         )
 
     def not_measured(self, names: Sequence[str], *, service: str, trouble: str) -> None:
-        """Say of the queues *names* why they were not measured; their figures stay, and age."""
+        """Record why the queues *names* were not measured. Their old figures stay."""
         queues = [Queue(name=name, service=service, trouble=trouble[:255]) for name in names]
         self.bulk_create(
             queues, update_conflicts=True, unique_fields=["name"], update_fields=["trouble"]
@@ -100,23 +100,23 @@ class QueueQuerySet(models.QuerySet["Queue"]):
 
 
 class Queue(models.Model):
-    """A queue of this project, with its tiers and its DLQ, as a worker last saw them."""
+    """The last measurement of a queue with its tiers and its DLQ."""
 
     name = models.CharField(_("name"), max_length=255, primary_key=True)
     service = models.CharField(_("service"), max_length=255)
-    #: Waiting to be received. None: the broker does not have the queue.
+    #: The number of messages that wait. None if the queue does not exist.
     messages = models.PositiveBigIntegerField(_("messages"), null=True, blank=True)
-    #: None where the transport does not know.
+    #: None if the transport does not know the number.
     consumers = models.PositiveIntegerField(_("consumers"), null=True, blank=True)
-    #: The label of each delay, and how many messages wait there.
+    #: The number of waiting messages by the label of the delay.
     tiers = models.JSONField(_("tiers"), default=dict, blank=True)
-    #: The broker's DLQ; "" if dead letters go to the database alone.
+    #: The DLQ on the broker; "" if dead letters are only in the database.
     dlq = models.CharField(_("dlq"), max_length=255, blank=True)
     dlq_messages = models.PositiveBigIntegerField(_("dlq messages"), null=True, blank=True)
-    #: Whether consumers turn what lies in the DLQ into dead letters.
+    #: Whether consumers turn messages in the DLQ into dead letters.
     is_collected = models.BooleanField(_("is collected"), default=False)
     measured_at = models.DateTimeField(_("measured at"), null=True, blank=True)
-    #: Why it could not be measured since then.
+    #: Why later measurements failed.
     trouble = models.CharField(_("trouble"), max_length=255, blank=True)
     created_at = models.DateTimeField(_("created at"), default=timezone.now)
 
@@ -135,11 +135,11 @@ class Queue(models.Model):
 
 
 class ThroughputQuerySet(models.QuerySet["Throughput"]):
-    """Writing a worker's counts, and adding up everybody's."""
+    """Write the counts of a worker, and read the sums over all workers."""
 
     def write(self, worker_id: UUID, minutes: Mapping[datetime, Counts]) -> None:
-        """Write what *worker_id* has counted in each of *minutes* so far, in one statement."""
-        # Whole counts, not what came since: written twice, they are still right.
+        """Write the counts of *worker_id* for each of *minutes* in one statement."""
+        # Totals, not increments: they are correct even if they are written twice.
         rows = [
             Throughput(worker_id=worker_id, minute=minute, **counts)
             for minute, counts in minutes.items()
@@ -152,7 +152,7 @@ class ThroughputQuerySet(models.QuerySet["Throughput"]):
         )
 
     def by_minute(self, since: datetime) -> dict[datetime, dict[str, int]]:
-        """Return the sums over all workers of each minute in which anything was counted."""
+        """Return the sums over all workers for each minute with counts."""
         sums = {f"sum_{name}": models.Sum(name) for name in COUNTED}
         rows = self.filter(minute__gte=since).order_by("minute").values_list("minute")
         return {
@@ -162,9 +162,9 @@ class ThroughputQuerySet(models.QuerySet["Throughput"]):
 
 
 class Throughput(models.Model):
-    """What one worker has done in one minute."""
+    """The counts of one worker for one minute."""
 
-    # No hot row: a worker writes to its own alone, beside its work and not in it.
+    # One row per worker, written outside the transactions of messages, so that none waits for it.
     worker_id = models.UUIDField()
     minute = models.DateTimeField()
     published = models.PositiveIntegerField(default=0)
@@ -191,17 +191,17 @@ def soon() -> datetime:
 
 
 class WorkerQuerySet(models.QuerySet["Worker"]):
-    """Questions about many workers."""
+    """Queries about workers."""
 
     def live(self, now: datetime) -> WorkerQuerySet:
         return self.filter(expected_at__gte=now)
 
     def relays(self, now: datetime) -> WorkerQuerySet:
-        """Return those that live and relay: they carry plans out."""
+        """Return the live workers that relay. They also run plans."""
         return self.live(now).exclude(kind=Worker.Kind.CONSUMER)
 
     def write(self, worker: Worker) -> None:
-        """Insert the row or change it: who takes turns shares one with others."""
+        """Insert or update the row. Processes that take turns share a row."""
         kept = ("id", "started_at")
         columns = [field.name for field in Worker._meta.concrete_fields if field.name not in kept]
         self.bulk_create(
@@ -209,16 +209,16 @@ class WorkerQuerySet(models.QuerySet["Worker"]):
         )
 
     def is_first(self, worker: Worker, now: datetime) -> bool:
-        """Whether *worker* is the one of its service that does what one process is enough for."""
+        """Whether *worker* does the tasks of its service that only one process should do."""
         peers = self.live(now).filter(service=worker.service)
-        # Those without an outage come first: one that waits for a server cannot look at it.
-        # Then those that consume, by their kind: a relay may lack the right to look at queues.
+        # Workers without an outage come first, because they can reach the broker. Then consumers
+        # come before relays, which may not have the permission to read queues.
         first = peers.order_by("outage", "kind", "id").values_list("pk", flat=True).first()
         return first in (None, worker.pk)
 
 
 class Worker(models.Model):
-    """A process that relays or consumes. It writes its row every few seconds, and removes it."""
+    """A process that relays or consumes. It writes its row every few seconds until it stops."""
 
     class Kind(models.TextChoices):
         RELAY = "relay", _("relay")
@@ -232,13 +232,13 @@ class Worker(models.Model):
     host = models.CharField(_("host"), max_length=255)
     pid = models.PositiveIntegerField(_("pid"))
     version = models.CharField(_("version"), max_length=40)
-    #: The full names of those it consumes.
+    #: The full names of the queues that it consumes.
     queues = models.JSONField(_("queues"), default=list, blank=True)
     started_at = models.DateTimeField(_("started at"), default=timezone.now)
     seen_at = models.DateTimeField(_("seen at"), default=timezone.now)
-    #: If it is not heard of again by then, it is taken for dead.
+    #: Without a heartbeat until this time, it counts as dead.
     expected_at = models.DateTimeField(_("expected at"), default=soon)
-    #: The kind of the outage that it waits to end; "" if there is none.
+    #: The kind of the current outage; "" if there is none.
     outage = models.CharField(_("outage"), max_length=20, blank=True, choices=Outage.Kind.choices)
     outage_since = models.DateTimeField(_("outage since"), null=True, blank=True)
     is_stopping = models.BooleanField(_("is stopping"), default=False)

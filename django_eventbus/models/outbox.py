@@ -1,4 +1,4 @@
-"""Events that wait to be published, and the lease of the relay that publishes them."""
+"""The outbox, and the lease of the relay that publishes it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from django_eventbus.events.message import NOT_BEFORE, moment
 from django_eventbus.events.text import storable
 from django_eventbus.models.message_columns import MessageColumns, message_index
 
-#: What sending does not need.
+#: The columns that sending does not need.
 _NOT_SENT = ("created_at", "due_at", "published_at", "error")
 
-#: When it was sent, in seconds since 1970. A bare Field, which converts nothing.
+#: sent_at in seconds since 1970. The plain Field does not convert the value.
 _SECONDS = models.Func(
     models.F("sent_at"), template="date_part('epoch', %(expressions)s)", output_field=models.Field()
 )
 
 
 class OutboxQuerySet(models.QuerySet["OutboxEvent"]):
-    """Verbs on many rows; each is one statement, but for publish_again()."""
+    """Changes of many rows, each in one statement except publish_again()."""
 
     def ready(self, shard: int) -> OutboxQuerySet:
         """Return the rows to send, without the columns that sending does not need."""
@@ -36,13 +36,13 @@ class OutboxQuerySet(models.QuerySet["OutboxEvent"]):
         return ready.defer(*_NOT_SENT)
 
     def claim(self, shard: int, after: int, limit: int) -> list[OutboxEvent]:
-        """Return the next *limit* of these, past the row *after*; on PostgreSQL only."""
-        # A relay reads thousands a second. Django's ways to load a time and JSON and to make a
-        # row take three times as long as the query.
+        """Return the next *limit* ready rows behind the row *after*; on PostgreSQL only."""
+        # A relay reads thousands of rows per second. Loading them with Django takes three times as
+        # long as the query.
         names = [name for name in _columns() if name not in (*_NOT_SENT, "sent_at", "headers")]
         ready = self.ready(shard).filter(pk__gt=after).defer(None)
         found = ready.values_list(*names, _SECONDS, Cast("headers", models.TextField()))[:limit]
-        # One for all of them: nothing in it is a row's own.
+        # All rows can share one ModelState, because none of its values differ.
         state = ModelState()
         state.db, state.adding = self.db, False
         names += ["sent_at", "headers", "_state"]
@@ -52,7 +52,7 @@ class OutboxQuerySet(models.QuerySet["OutboxEvent"]):
         ]
 
     def refused(self, other_reason: str) -> OutboxQuerySet:
-        """Return the rows that a broker did not take, and not for *other_reason*, so far."""
+        """Return the ready rows that a broker refused for another reason than *other_reason*."""
         coming = (OutboxEvent.State.READY, OutboxEvent.State.SCHEDULED)
         return self.filter(state__in=coming).exclude(error__in=("", other_reason))
 
@@ -61,10 +61,9 @@ class OutboxQuerySet(models.QuerySet["OutboxEvent"]):
         return ready.values_list("shard", flat=True).first() or 0
 
     def promote_due(self, now: datetime) -> int:
-        """Make scheduled rows ready whose time has come."""
+        """Make the scheduled rows ready that are due."""
         due = self.filter(state=OutboxEvent.State.SCHEDULED, due_at__lte=now)
-        # Skipping what a transaction has locked: one that cancels an event and stays open would
-        # stop the relay for everybody.
+        # Skip locked rows: a long transaction that cancels an event would block the relay.
         with transaction.atomic(using=self.db):
             free = due.select_for_update(skip_locked=True).order_by().values("pk")
             return self.filter(pk__in=free).update(state=OutboxEvent.State.READY)
@@ -83,21 +82,21 @@ class OutboxQuerySet(models.QuerySet["OutboxEvent"]):
         return self._mark([row_id], OutboxEvent.State.SCHEDULED, error=error, due_at=until)
 
     def publish_again(self) -> int:
-        """Give unroutable and failed rows another chance."""
+        """Make unroutable and failed rows ready again; return their number."""
         stuck = (OutboxEvent.State.UNROUTABLE, OutboxEvent.State.FAILED)
         now = int(timezone.now().timestamp() * 1000)
         return sum(self._ready_again(row, now) for row in self.filter(state__in=stuck))
 
     def _ready_again(self, row: OutboxEvent, now: int) -> int:
-        # Due from now on: nobody has it, so no inbox may take it for too old to be a first copy.
+        # Set due_at to now: no consumer has the event yet, so no inbox may reject it as too old.
         headers = {**row.headers, NOT_BEFORE: now}
         found = self.filter(pk=row.pk, state=row.state)
         return found.update(state=OutboxEvent.State.READY, error="", headers=headers)
 
     def cancel(self, message_id: str) -> int:
-        """Take back a scheduled event; nothing happens if it is due, or on its way again."""
-        # Only what nobody has been sent: a row that was held may lie in some queues already,
-        # and an addressed one is a retry of an event that was delivered.
+        """Cancel a scheduled event that is not due; return the number of cancelled rows."""
+        # Only rows that were never sent: a held row may already be in some queues, and an
+        # addressed row is a retry of an event that was delivered.
         waiting = self.filter(message_id=message_id, state=OutboxEvent.State.SCHEDULED)
         return waiting.filter(queue="", error="").update(state=OutboxEvent.State.CANCELLED)
 
@@ -106,7 +105,7 @@ class OutboxQuerySet(models.QuerySet["OutboxEvent"]):
 
 
 class OutboxEvent(MessageColumns):
-    """An event on its way out, written in the transaction of the data it speaks of."""
+    """An event to publish, written in the transaction of the data that it is about."""
 
     class State(models.TextChoices):
         SCHEDULED = "scheduled", _("scheduled")
@@ -118,7 +117,7 @@ class OutboxEvent(MessageColumns):
 
     state = models.CharField(_("state"), max_length=10, choices=State.choices, default=State.READY)
     version = models.PositiveIntegerField(_("version"), default=1)
-    #: Set if the row is addressed: to this queue, and there to this subscription.
+    #: If the row is addressed, the queue, and then the subscription.
     queue = models.CharField(_("queue"), max_length=255, blank=True)
     subscription = models.CharField(_("subscription"), max_length=255, blank=True)
     key = models.CharField(_("key"), max_length=255, blank=True)
@@ -138,7 +137,7 @@ class OutboxEvent(MessageColumns):
             ("publish_again_outboxevent", "Can publish outbox events again"),
             ("cancel_outboxevent", "Can cancel scheduled outbox events"),
         )
-        # Every mark writes to each index that the row is in: few, and partial where they can be.
+        # Each change of a row writes to its indexes, so there are few, and most are partial.
         indexes = (
             message_index("eventbus_outbox_message"),
             models.Index(
@@ -174,17 +173,17 @@ def _columns() -> list[str]:
 
 
 def _loaded(names: Sequence[str], values: Sequence[Any]) -> OutboxEvent:
-    # What is not among the names is deferred by its absence.
+    # Fields that are not in names are deferred, because they have no value.
     row = OutboxEvent.__new__(OutboxEvent)
     row.__dict__ = dict(zip(names, values, strict=True))
     return row
 
 
 class RelayLeaseQuerySet(models.QuerySet["RelayLease"]):
-    """Taking and giving back the lease."""
+    """Acquire and release the lease."""
 
     def acquire(self, holder: UUID, seconds: float) -> bool:
-        """Take or renew the lease for *holder*; False while another holds it."""
+        """Acquire or renew the lease for *holder*; return False while another relay has it."""
         now = timezone.now()
         with transaction.atomic(using=self.db):
             lease, _ = self.get_or_create(id=1, defaults={"holder": holder, "expires_at": now})
@@ -199,7 +198,7 @@ class RelayLeaseQuerySet(models.QuerySet["RelayLease"]):
 
 
 class RelayLease(models.Model):
-    """One row: the relay that works, and until when if it does not come back."""
+    """A single row: the relay that may work, and the end of its lease."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1)
     holder = models.UUIDField()

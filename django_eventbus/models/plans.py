@@ -18,15 +18,15 @@ _NO_NOTE = {"note": "", "note_detail": ""}
 
 
 class PlanQuerySet(models.QuerySet["Plan"]):
-    """Questions on many plans."""
+    """Queries about plans."""
 
     def under_way(self) -> PlanQuerySet:
-        """Return the plans that a worker still has something to do for."""
+        """Return the plans that need a worker."""
         return self.filter(ended_at=None).exclude(state=Plan.State.PLANNED)
 
 
 class Plan(models.Model):
-    """What is to be done to which dead letters, how fast, by whose word. Its counts are queried."""
+    """An action on a frozen selection, with its pace and its creator."""
 
     class Action(models.TextChoices):
         REDRIVE = "redrive", _("re-drive")
@@ -57,37 +57,37 @@ class Plan(models.Model):
     state = models.CharField(
         _("state"), max_length=10, choices=State.choices, default=State.PLANNED
     )
-    #: The selection, as it stands in a URL.
+    #: The selection as the query string of a URL.
     filter = models.TextField(_("filter"), blank=True)
-    #: Of its dead letters: who may not look at one of them is not shown the plan.
+    #: The queues of its dead letters. A user needs access to all of them to see the plan.
     queues = models.JSONField(_("queues"), default=list, blank=True)
     reason = models.TextField(_("reason"), blank=True)
-    #: How many go first, and are waited for.
+    #: The number of dead letters in the canary.
     canary = models.PositiveIntegerField(_("canary"), default=0)
-    #: Dead letters per second; None: as fast as it goes.
+    #: Dead letters per second; None means no limit.
     rate = models.FloatField(_("rate"), null=True, blank=True)
-    #: How many may be without an outcome at a time.
+    #: The maximum number of re-drives without an outcome at the same time.
     in_flight = models.PositiveIntegerField(_("in flight"))
-    #: More failures than this, in per cent of the latest outcomes, pause the plan.
+    #: The plan pauses if more than this percentage of the latest outcomes are failures.
     fail_percent = models.PositiveSmallIntegerField(_("fail percent"))
-    #: Attempts that each has.
+    #: The number of attempts of each re-drive.
     tries = models.PositiveIntegerField(_("tries"), default=1)
     #: A JSON merge patch (RFC 7396) of the payloads, or None.
     patch = models.JSONField(_("patch"), null=True, blank=True)
     created_at = models.DateTimeField(_("created at"), default=timezone.now)
     created_by = models.CharField(_("created by"), max_length=255, blank=True)
     started_at = models.DateTimeField(_("started at"), null=True, blank=True)
-    #: What was sent before this does not pause it again; None: it has paused itself.
+    #: Failures of earlier re-drives do not pause it again. None if the plan paused by itself.
     resumed_at = models.DateTimeField(_("resumed at"), null=True, blank=True)
-    #: Up to when the rate has been used.
+    #: The time until which the rate has been used.
     paced_at = models.DateTimeField(_("paced at"), null=True, blank=True)
-    #: When the last outcome was known; from then on nothing changes.
+    #: When the last outcome was known. After that, nothing changes.
     ended_at = models.DateTimeField(_("ended at"), null=True, blank=True)
-    #: How many dead letters it is about.
+    #: The number of its dead letters.
     total = models.PositiveIntegerField(_("dead letters"), default=0)
-    #: How many came to which state, once it has ended; before that it is asked of its rows.
+    #: The final counts by state. Before the plan ends, they are queried from its rows.
     counts = models.JSONField(_("outcomes"), default=dict, blank=True)
-    #: Why it paused, or who changed it last.
+    #: Why it paused, or that a person changed it.
     note = models.CharField(_("note"), max_length=20, choices=PlanNote.choices, blank=True)
     note_detail = models.CharField(_("detail of the note"), max_length=255, blank=True)
 
@@ -118,7 +118,7 @@ class Plan(models.Model):
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a worker still has something to do for it."""
+        """Whether it needs a worker."""
         return self.ended_at is None and (self.is_started or self.state == self.State.CANCELLED)
 
     @property
@@ -157,7 +157,7 @@ class Plan(models.Model):
         self._change(state=self.State.CANCELLED, **_note(PlanNote.CANCELLED, by))
 
     def end(self, counts: dict[str, int]) -> None:
-        """Close it: nothing is pending any more, and every outcome is known."""
+        """End the plan: nothing is pending any more, and every outcome is known."""
         state = self.state if self.is_over else self.State.DONE
         self._change(state=state, ended_at=timezone.now(), counts=counts)
 
@@ -172,7 +172,7 @@ def _note(note: PlanNote, detail: str) -> dict[str, str]:
 
 
 class PlannedLetter(models.Model):
-    """A dead letter as it was when the plan was made, and what has come of it."""
+    """A dead letter of a plan, with its round at the creation of the plan, and its outcome."""
 
     class State(models.TextChoices):
         PENDING = "pending", _("pending")
@@ -180,27 +180,27 @@ class PlannedLetter(models.Model):
         HEALED = "healed", _("healed")
         FAILED = "failed", _("failed again")
         SKIPPED = "skipped", _("skipped")
-        #: Sent, and nothing was heard of it in time.
+        #: Sent, but the outcome was not reported in time.
         UNKNOWN = "unknown", _("unanswered")
         DISCARDED = "discarded", _("discarded")
         RESTORED = "restored", _("restored")
 
-    #: Something is still to be done, or to be known.
+    #: States that will change: the dead letter must be sent, or its outcome is not known.
     UNSETTLED = (State.PENDING, State.SENT)
     SETTLED_COLUMNS = ("state", "reason", "detail", "settled_at")
 
     plan = models.ForeignKey(Plan, models.CASCADE, related_name="planned")
-    # Without a constraint: a dead letter that is healed may be pruned before its plan.
+    # Without a constraint: a healed dead letter may be pruned before its plan.
     dead_letter = models.ForeignKey(
         DeadLetter, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="planned"
     )
-    #: The round in which the dead letter was seen; in another it is left alone.
+    #: The round at the creation of the plan. In another round, the dead letter is skipped.
     round = models.PositiveIntegerField()
     state = models.CharField(max_length=10, choices=State.choices, default=State.PENDING)
     #: Why it was skipped, or how it failed.
     reason = models.CharField(max_length=20, choices=LetterReason.choices, blank=True)
     detail = models.CharField(max_length=255, blank=True)
-    #: The id of the edited message that went out in its place.
+    #: The id of the edited message that was sent instead.
     sent_as = models.CharField(max_length=255, blank=True)
     sent_at = models.DateTimeField(null=True, blank=True)
     settled_at = models.DateTimeField(null=True, blank=True)
@@ -233,6 +233,6 @@ class PlannedLetter(models.Model):
         return LetterReason(self.reason).sentence(detail)
 
     def settle(self, state: str, reason: str, detail: str, at: datetime) -> None:
-        """Set its outcome, without saving: see SETTLED_COLUMNS."""
+        """Set the fields in SETTLED_COLUMNS to its outcome, without saving."""
         self.state, self.settled_at = state, at
         self.reason, self.detail = reason, storable(detail, 255)

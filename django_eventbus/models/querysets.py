@@ -8,14 +8,14 @@ from typing import Any
 
 from django.db import models
 
-#: Ids in one statement; SQLite takes so many parameters and not many more.
+#: The number of ids in one statement. SQLite does not accept many more parameters.
 _BATCH_SIZE = 500
 
 
 def update_grouped(rows: Iterable[models.Model], names: Sequence[str], using: str) -> None:
     """Save the columns *names* of *rows*, which are of one table."""
-    # Not bulk_update(): it names a value for each row and column, and making that statement
-    # takes longer than anything else that a plan does.
+    # Not bulk_update(): its statement has a value for each row and column, and building it takes
+    # longer than everything else in a plan.
     groups: dict[tuple[Any, ...], list[models.Model]] = defaultdict(list)
     for row in rows:
         groups[tuple(getattr(row, name) for name in names)].append(row)
