@@ -9,16 +9,16 @@ from datetime import datetime, timedelta
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _WRITTEN = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*(ms|s|m|h|d)", re.ASCII)
 
-#: A hundred years: what is added to a date must not fall off the calendar.
+#: A hundred years, so that the sum with a date stays within the calendar.
 _LONGEST = 36_500 * 86_400
 Duration = str | int | float | timedelta
 
-#: The last minute that may be given, in whichever time zone.
+#: The latest time that is valid in every time zone.
 LATEST = "9998-12-31 23:59"
 
 
 def seconds(value: object) -> float:
-    """Return *value* in seconds, or raise ValueError with the ways to write it."""
+    """Return *value* in seconds, or raise ValueError, which lists the valid forms."""
     if isinstance(value, timedelta):
         return _within_reason(value.total_seconds(), value)
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -29,7 +29,7 @@ def seconds(value: object) -> float:
 
 
 def label(duration: float) -> str:
-    """Write *duration* in the largest unit that keeps it whole: 300 is "5m"."""
+    """Format *duration* as a whole number of the largest possible unit: 300 is "5m"."""
     milliseconds = round(duration * 1000)
     for unit in ("d", "h", "m", "s"):
         size = round(_UNITS[unit] * 1000)
@@ -39,7 +39,7 @@ def label(duration: float) -> str:
 
 
 def rough(duration: float) -> str:
-    """Write *duration* for a person who wants to know about how long: 200 is "3m"."""
+    """Format *duration* approximately: 200 is "3m"."""
     whole = max(int(duration), 0)
     for size in (86_400, 3_600, 60):
         if whole >= 2 * size:
@@ -54,21 +54,21 @@ def _within_reason(duration: float, value: object) -> float:
 
 
 def _explanation(value: object) -> str:
-    ways = 'write "30s", "5m", "2h", "7d", seconds, or a timedelta, up to a hundred years'
-    # Python refuses to write an int of more than 4,300 digits.
+    forms = 'write "30s", "5m", "2h", "7d", seconds, or a timedelta, up to a hundred years'
+    # Python does not convert an int of more than 4,300 digits to text.
     is_huge = isinstance(value, int) and abs(value) > _LONGEST
-    return f"{'a huge number' if is_huge else repr(value)[:100]} is not a duration: {ways}"
+    return f"{'a huge number' if is_huge else repr(value)[:100]} is not a duration: {forms}"
 
 
 class Throttle:
-    """Is due at once, and then at most once in so many seconds."""
+    """Is due at once, and then at most once in the given number of seconds."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._next = 0.0
 
     def is_due(self) -> bool:
-        """Tell whether it is time again, which it is then not for a while."""
+        """Return whether it is due. If so, it is not due again until the time has passed."""
         now = time.monotonic()
         if now < self._next:
             return False
@@ -77,7 +77,7 @@ class Throttle:
 
 
 def is_too_far(time: datetime) -> bool:
-    """Whether *time* is so near to an end of the calendar that another time zone cannot tell it."""
+    """Whether *time* is too near to an end of the calendar for some time zones."""
     return not 1 < time.year < 9999
 
 

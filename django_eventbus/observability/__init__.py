@@ -1,1 +1,1 @@
-"""Receivers of our own signals: logs, and how to write them as JSON; metrics, and where they go."""
+"""Logs, metrics and traces. Logs and metrics are receivers of the package's signals."""

@@ -112,8 +112,8 @@ class ModelEvents:
 
     def _before_deletion(self, instance: models.Model, using: str, **kwargs: Any) -> None:
         # After the deletion there is no row to read them from.
-        if untold := [each.attname for each in self.fields if not _is_told(each, instance)]:
-            instance.refresh_from_db(using=using, fields=untold)
+        if unknown := [each.attname for each in self.fields if not _is_known(each, instance)]:
+            instance.refresh_from_db(using=using, fields=unknown)
 
     def _on_deleted(self, instance: models.Model, using: str, **kwargs: Any) -> None:
         self._publish(DELETED, instance, self._known(instance), using)
@@ -134,8 +134,8 @@ class ModelEvents:
         self, instance: models.Model, using: str, saved: Collection[str] | None
     ) -> dict[str, Any]:
         """Return the saved values, which may differ from those of the instance."""
-        is_told = all(_is_told(each, instance, saved) for each in self.fields)
-        return self._known(instance) if is_told else self._row(instance, using)
+        is_known = all(_is_known(each, instance, saved) for each in self.fields)
+        return self._known(instance) if is_known else self._row(instance, using)
 
     def _known(self, instance: models.Model) -> dict[str, Any]:
         # The instance may hold "7" where the row holds 7.
@@ -148,7 +148,7 @@ class ModelEvents:
         return next(iter(rows.values(*names)), {}) if names else {}
 
 
-def _is_told(
+def _is_known(
     field: models.Field[Any, Any], instance: models.Model, saved: Collection[str] | None = None
 ) -> bool:
     """Whether the instance holds the same value as its row; *saved* are the fields of the save."""

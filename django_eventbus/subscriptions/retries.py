@@ -76,8 +76,8 @@ def verdict_on(status: int, *, retry_client_errors: bool) -> str:
 def retry_after(error: BaseException, now: datetime) -> float | None:
     """Return the seconds in retry_after or in a Retry-After header of *error*, if any."""
     for each in causes_of(error):
-        for told in (getattr(each, "retry_after", None), _header(each)):
-            wait = _seconds(told, now)
+        for given in (getattr(each, "retry_after", None), _header(each)):
+            wait = _seconds(given, now)
             if wait is not None:
                 return wait
     return None
@@ -90,18 +90,18 @@ def _header(error: BaseException) -> Any:
     return get("Retry-After") if callable(get) else None
 
 
-def _seconds(told: Any, now: datetime) -> float | None:
-    match told:
+def _seconds(given: Any, now: datetime) -> float | None:
+    match given:
         case bool():
             return None
         case timedelta():
-            return max(told.total_seconds(), 0.0)
+            return max(given.total_seconds(), 0.0)
         case int() | float():
-            return float(told) if math.isfinite(told) and told >= 0 else None
+            return float(given) if math.isfinite(given) and given >= 0 else None
         case datetime():
-            return _until(told, now)
+            return _until(given, now)
         case str():
-            return _parsed(told.strip(), now)
+            return _parsed(given.strip(), now)
     return None
 
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 _VARIABLE = "EVENTBUS_TEST_BROKER"
 _DATABASE = "database://"
-#: Templates of NAMES that name something on a broker.
+#: The templates in NAMES for resources on a broker.
 _NAMED = ("exchange", "queue", "tier")
 
 _chosen = ""
@@ -21,7 +21,7 @@ def choose(url: str) -> None:
 
 
 def chosen() -> str:
-    """Return the broker's URL: --eventbus-broker, else EVENTBUS_TEST_BROKER, else the database."""
+    """Return the URL of the broker: --eventbus-broker, EVENTBUS_TEST_BROKER, or the database."""
     return _chosen or os.environ.get(_VARIABLE, "") or _DATABASE
 
 
@@ -33,7 +33,7 @@ def settings_for(url: str, given: dict[str, Any]) -> dict[str, Any]:
     return {
         **given,
         "BROKER_URL": url,
-        # They would replace those in the URL.
+        # They would replace the user and the password in the URL.
         "BROKER_USER": None,
         "BROKER_PASSWORD": None,
         "NAMESPACE": f"test-{uuid4().hex[:12]}",

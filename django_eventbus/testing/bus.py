@@ -1,4 +1,4 @@
-"""EventBus, which delivers in the thread and the transaction of a test."""
+"""EventBus, which delivers events in the thread and the transaction of a test."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class EventBus:
         """
         Return the first event of that class, type or pattern whose payload has these *fields*.
 
-        Fail, with a list of what was published, if there is none, or not *count* of them.
+        Fail with a list of the published events if there is none, or if there are not *count*.
         """
         wanted = Expectation(event=event, fields=fields, payload=payload or {}, key=key)
         published = self.published
@@ -129,7 +129,7 @@ class EventBus:
         """
         Deliver *event* to the matching subscriptions, or to one, as a consumer does.
 
-        A handler that fails raises nothing: see its outcome. A retry waits for drain().
+        The error of a handler is not raised; see its outcome. A retry waits for drain().
         An event that has a meta keeps its id, so that a second delivery is a duplicate.
         """
         self._prepare()
@@ -151,7 +151,7 @@ class EventBus:
         try:
             left = limit
             while (relayed := self._relay()) or not subscriber.is_drained():
-                taken = self._take(subscriber)
+                taken = self._receive_and_consume(subscriber)
                 settlements += taken
                 left -= relayed + len(taken)
                 if left < 0:
@@ -167,13 +167,13 @@ class EventBus:
             return sum(self._relay_loop(alias).step() for alias in self._databases)
 
     def _relay_loop(self, alias: str) -> RelayLoop:
-        # One for the whole test: on SQLite it holds a lease, which another would wait for.
+        # One for the whole test, because on SQLite another one would wait for its lease.
         if alias not in self._relay_loops:
             relay = Relay(self._publisher, alias)
             self._relay_loops[alias] = RelayLoop(relay, threading.Event(), once=True)
         return self._relay_loops[alias]
 
-    def _take(self, subscriber: Subscriber) -> list[Settlement]:
+    def _receive_and_consume(self, subscriber: Subscriber) -> list[Settlement]:
         delivery = subscriber.receive(0)
         return self._consume(fast_forward.ImmediateDelivery(delivery)) if delivery else []
 
@@ -218,6 +218,6 @@ def _going_round(settlements: list[Settlement], limit: int) -> str:
     names = Counter(each.subscription.name for each in settlements[-100:] if each.subscription)
     most = ", ".join(name for name, _ in names.most_common(3)) or "no subscription"
     return (
-        f"The bus does not come to rest after {limit} messages; the last went to {most}. "
-        "Does a handler publish what it handles, or raise TooEarly whenever it is run?"
+        f"The bus still has messages after {limit} deliveries; the last went to {most}. "
+        "Does a handler publish the event that it handles, or raise TooEarly in every run?"
     )

@@ -18,7 +18,7 @@ from django_eventbus.subscriptions.subscription import Settlement, Subscription,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered:
-    """What became of the messages that were delivered."""
+    """The settlements of the messages that were delivered."""
 
     settlements: tuple[Settlement, ...]
 
@@ -29,7 +29,7 @@ class Delivered:
 
     @property
     def errors(self) -> list[BaseException]:
-        """What handlers raised."""
+        """The errors that handlers raised."""
         return [each.error for each in self.settlements if each.error]
 
     def by(self, subscription: str | Callable[..., object]) -> list[Outcome]:
@@ -40,7 +40,7 @@ class Delivered:
 
 @dataclass(slots=True)
 class TestDelivery:
-    """A delivery that no broker knows of."""
+    """A delivery without a broker."""
 
     message: Message
     queue: str
@@ -80,7 +80,7 @@ def message_of(
 
 
 def _route_of(event: Event | ReceivedEvent | str) -> Route:
-    """Return the way of *event*: that of commands if it is one, or something here handles it so."""
+    """Return COMMANDS if *event* is a command or this project handles it as one, else EVENTS."""
     if isinstance(event, Event):
         return COMMANDS if isinstance(event, Command) else EVENTS
     name = event if isinstance(event, str) else event.type
@@ -91,7 +91,7 @@ def _route_of(event: Event | ReceivedEvent | str) -> Route:
 def test_deliveries(
     message: Message, subscription: str | Callable[..., object]
 ) -> Iterator[TestDelivery]:
-    """Yield a delivery for each queue that *message* is for, or for that of one subscription."""
+    """Yield a delivery for each queue that receives *message*, or for that of *subscription*."""
     if subscription:
         wanted = subscription_of(subscription)
         copy = message.copy_for(wanted.queue, **{SUBSCRIPTION: wanted.record_name})
@@ -105,6 +105,6 @@ def test_deliveries(
 
 
 def _is_bound(queue: str, message: Message) -> bool:
-    """Whether a broker would put *message* into *queue*."""
+    """Whether a broker would send *message* to *queue*."""
     receivers = registry.receivers(queue, message)
     return any(each.is_on_the_way_of(message) for each in receivers)

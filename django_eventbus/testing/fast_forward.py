@@ -28,7 +28,7 @@ _LIMITS = ("idle_in_transaction_session_timeout", "statement_timeout")
 
 
 class ImmediatePublisher:
-    """Sends as *publisher* does, but past the tiers: a retry comes back at once."""
+    """Sends like *publisher*, but without the tiers, so that a retry returns at once."""
 
     def __init__(self, publisher: Publisher) -> None:
         self._publisher = publisher
@@ -38,11 +38,11 @@ class ImmediatePublisher:
         self._publisher.open()
 
     def prepare(self, batch: Sequence[Outgoing]) -> PendingBatch:
-        """Encode all of *batch*, no part of it to be sent later than the rest."""
+        """Encode all of *batch* without delays."""
         return self._publisher.prepare([_without_delay(each) for each in batch])
 
     def publish(self, batch: Sequence[Outgoing]) -> Sequence[Receipt]:
-        """Send all of *batch*, and wait for its confirms."""
+        """Send all of *batch* without delays, and wait for its confirms."""
         return self._publisher.publish([_without_delay(each) for each in batch])
 
     def close(self) -> None:
@@ -51,7 +51,7 @@ class ImmediatePublisher:
 
 
 class ImmediateDelivery:
-    """A delivery that comes back at once, however long an ordered one would wait in its place."""
+    """A delivery that returns at once, even if an ordered one would wait."""
 
     def __init__(self, delivery: Delivery) -> None:
         self.message = delivery.message
@@ -72,9 +72,9 @@ def _without_delay(outgoing: Outgoing) -> Outgoing:
 
 
 def make_due(using: str) -> None:
-    """Let the time of everything come that waits in the outbox, and in the inbox for it."""
+    """Make everything due that waits in the outbox, and the inbox records that wait for it."""
     now = timezone.now()
-    # Not what the broker would not take: it would be refused again, for ever.
+    # Without rows that the broker refused: it would refuse them again and again.
     waiting = OutboxEvent.objects.using(using).filter(state=OutboxEvent.State.SCHEDULED, error="")
     for row in waiting.filter(due_at__gt=now):
         row.headers.pop(NOT_BEFORE, None)
@@ -86,7 +86,7 @@ def make_due(using: str) -> None:
 
 @contextmanager
 def committing(aliases: Iterable[str]) -> Iterator[None]:
-    """Run what the block leaves to be done on commit, where the test's transaction never does."""
+    """Run the on_commit hooks of the block at its end: the transaction of a test never commits."""
     with ExitStack() as stack:
         for alias in aliases:
             if connections[alias].in_atomic_block:
@@ -100,7 +100,7 @@ def _hooks_run(alias: str) -> Iterator[None]:
     connection = connections[alias]
     before = len(connection.run_on_commit)
     yield
-    # Asked for each time: a savepoint that is rolled back replaces the list.
+    # Read the list each time: the rollback of a savepoint replaces it.
     while len(connection.run_on_commit) > before:
         _, hook, *_ = connection.run_on_commit.pop(before)
         hook()
@@ -108,7 +108,7 @@ def _hooks_run(alias: str) -> Iterator[None]:
 
 @contextmanager
 def _limits_restored(alias: str) -> Iterator[None]:
-    # Set for a transaction, which in production is short; this one lasts as long as the test.
+    # The package sets these limits for a transaction, but here it lasts for the whole test.
     connection = connections[alias]
     if connection.vendor != "postgresql":
         yield
@@ -127,7 +127,7 @@ def _current(cursor: CursorWrapper, name: str) -> str:
 
 
 def raise_if_in_transaction(aliases: Iterable[str]) -> None:
-    """Raise RuntimeError inside the test's own transaction.atomic(): nothing is committed there."""
+    """Raise RuntimeError inside transaction.atomic() of the test, where nothing is committed."""
     for alias in aliases:
         blocks = connections[alias].atomic_blocks
         if blocks and not getattr(blocks[-1], "_from_testcase", False):

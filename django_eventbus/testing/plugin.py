@@ -19,19 +19,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--eventbus-broker",
         metavar="URL",
         default="",
-        help="Run tests of the event bus on this broker (amqp://…), in namespaces of their own, "
-        "instead of on the test's database.",
+        help="Run tests of the event bus on this broker (amqp://…), each in its own namespace, "
+        "instead of on the database of the tests.",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Remember the broker."""
+    """Use the broker of the option."""
     broker_choice.choose(config.getoption("--eventbus-broker"))
 
 
-# Both by argument: pytest-django prepares databases for tests that are seen to need them, and
-# others would be on the real one. And an override of our own, taken back before a later one of
-# the fixture settings, would stay.
+# db must be an argument: pytest-django prepares databases only for tests that visibly need them,
+# and others would use the real one. settings too: an override of our own that ends before a later
+# one of the fixture settings would be restored by it, and stay.
 @pytest.fixture
 def eventbus(request: pytest.FixtureRequest, db: None, settings: Any) -> Iterator[EventBus]:
     """The bus of this test: published, parked, assert_published(), deliver(), drain()."""

@@ -18,12 +18,12 @@ else:
 
 
 class EventBusMixin(_TestCase):
-    """Put it before TestCase or TransactionTestCase: `self.eventbus` is the bus of each test."""
+    """Use it before TestCase or TransactionTestCase: `self.eventbus` is the bus of each test."""
 
     eventbus: EventBus
 
     def setUp(self) -> None:
-        """Open the bus, to be closed after the test."""
+        """Open the bus, and close it after the test."""
         super().setUp()
         own = broker_choice.settings_for(broker_choice.chosen(), conf.given)
         self.enterContext(override_settings(EVENTBUS=own))

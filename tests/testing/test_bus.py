@@ -380,7 +380,7 @@ def test_an_endless_loop_ends_with_the_name_of_the_subscription(everywhere):
 
     publish("order.placed")
 
-    with pytest.raises(NotQuiet, match="after 30 messages; the last went to echo"):
+    with pytest.raises(NotQuiet, match="after 30 deliveries; the last went to echo"):
         everywhere.drain(limit=30)
 
 

@@ -33,7 +33,7 @@ from django_eventbus.events.message import (
 from django_eventbus.events.text import storable
 from django_eventbus.exceptions import Undecodable
 
-_OTHER_TYPE = "the content type %(type)s is not supported; use %(read)s"
+_OTHER_TYPE = "the content type is %(type)s, but only %(read)s is supported"
 _OTHER_VERSION = "specversion is %(version)s, not '1.0'"
 _NO_OBJECT = "the body is %(kind)s, not an object"
 _BOTH = "data and data_base64 are both present"

@@ -1,1 +1,1 @@
-"""Traces by OpenTelemetry, if a project installs and configures it."""
+"""Tracing with OpenTelemetry, if a project installs and configures it."""

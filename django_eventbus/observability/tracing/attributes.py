@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     # JSON logs import this while Django configures logging, before models can be imported.
     from django_eventbus.models import OutboxEvent
 
-#: Of the semantic conventions that the names below are taken from.
+#: The version of the semantic conventions that define the names below.
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 SCOPE = "django_eventbus"
 CREATE = "create"
@@ -42,17 +42,17 @@ OUTCOME = "eventbus.outcome"
 KIND = "eventbus.kind"
 NOT_TAKEN = "eventbus.not_taken"
 
-#: What the operations of this package are in the conventions.
+#: The operation types of the conventions for the operations of this package.
 _TYPES = {CREATE: "create", PUBLISH: "send", PROCESS: "process"}
 _RABBITMQ = "rabbitmq"
 
-#: The deepest places of a traceback, where the error is.
+#: The maximum number of frames of a traceback. The innermost are kept, because the error is there.
 _PLACES = 50
 _SHORT = 255
 
 
 def operation(name: str) -> dict[str, Any]:
-    """Return what every span of the operation *name* says."""
+    """Return the attributes of every span of the operation *name*."""
     return {
         SYSTEM: _RABBITMQ if conf.broker_url.startswith("amqp") else SCOPE,
         OPERATION_NAME: name,
@@ -61,18 +61,18 @@ def operation(name: str) -> dict[str, Any]:
 
 
 def destination_of(row: OutboxEvent) -> str:
-    """Return where *row* goes."""
+    """Return the name of the destination of *row*."""
     return joined(row.exchange, row.routing_key)
 
 
 def joined(exchange: str, routing_key: str, queue: str = "") -> str:
-    """Return a destination as the conventions name it: without what is empty or said twice."""
+    """Return the name of a destination by the conventions: no empty or repeated parts."""
     parts = dict.fromkeys((exchange, routing_key, queue))
     return ":".join(storable(part, _SHORT) for part in parts if part)
 
 
 def row_attributes(row: OutboxEvent) -> dict[str, Any]:
-    """Return what a span of one outbox *row* says."""
+    """Return the attributes of a span for one outbox *row*."""
     return {
         **_routing(destination_of(row), row.routing_key),
         MESSAGE_ID: row.message_id,
@@ -83,7 +83,7 @@ def row_attributes(row: OutboxEvent) -> dict[str, Any]:
 
 
 def message_attributes(message: Message, destination: str) -> dict[str, Any]:
-    """Return what a span of one received *message* says."""
+    """Return the attributes of a span for one received *message*."""
     return {
         **_routing(destination, message.first_routing_key),
         MESSAGE_ID: storable(message.id, _SHORT),
@@ -102,7 +102,7 @@ def _routing(destination: str, routing_key: str) -> dict[str, Any]:
 
 
 def exception_attributes(error: BaseException) -> Mapping[str, str]:
-    """Return the type of *error* and the places it came by, without its words or source lines."""
+    """Return the type of *error* and its stack, without its text and without source lines."""
     frames = traceback.StackSummary.extract(
         traceback.walk_tb(error.__traceback__), lookup_lines=False
     )[-_PLACES:]

@@ -51,7 +51,7 @@ from django_eventbus.transports.contract import (
 if TYPE_CHECKING:
     from opentelemetry.trace import Link, Span, Tracer
 
-#: What an outcome is called.
+#: The names of outcomes.
 OUTCOMES: dict[type[Outcome], str] = {
     Handled: "handled",
     Duplicate: "repeated",
@@ -60,11 +60,11 @@ OUTCOMES: dict[type[Outcome], str] = {
     Defer: "deferred",
     Park: "parked",
 }
-#: The delivery went back to the broker, and the handler's effects were undone.
+#: The name of the outcome if the delivery was returned and the handler was rolled back.
 RETURNED = "returned"
-#: Links of a span, and what it tells of single messages: an SDK keeps no more unless told to.
+#: The maximum number of links and of events of a span. By default, an SDK keeps no more.
 LINK_LIMIT = 128
-#: What a receipt is called, the worst first.
+#: The names of receipts, the worst first.
 _PROBLEMS: dict[type[Receipt], str] = {
     Rejected: "rejected",
     Refused: "refused",
@@ -73,9 +73,9 @@ _PROBLEMS: dict[type[Receipt], str] = {
 
 
 def created(row: OutboxEvent) -> OutboxEvent:
-    """Trace that *row* was made, and let it carry the context of that."""
+    """Trace the creation of *row*, and add the trace context to its headers."""
     found = active_tracer()
-    # A context that the caller gave is the event's own: it is neither changed nor doubled.
+    # If the caller gave a context, keep it and create no span.
     if found is None or TRACEPARENT in row.headers:
         return row
     values = {**operation(attributes.CREATE), **row_attributes(row)}
@@ -86,10 +86,10 @@ def created(row: OutboxEvent) -> OutboxEvent:
 
 
 def redriven(message: Message, queue: str, round_: int) -> dict[str, str]:
-    """Trace that *message* goes back to *queue*; return the headers that it carries for it."""
+    """Trace the re-drive of *message* to *queue*; return the headers with the trace context."""
     found = active_tracer()
     if found is None:
-        # Of an earlier re-drive: it did not cause this one.
+        # Remove the context of an earlier re-drive, which did not cause this one.
         return {REDRIVEN_TRACEPARENT: ""} if REDRIVEN_TRACEPARENT in message.headers else {}
     values = {
         **operation(attributes.CREATE),
@@ -98,7 +98,7 @@ def redriven(message: Message, queue: str, round_: int) -> dict[str, str]:
         attributes.ROUND: round_,
         attributes.ATTEMPT: 1,
     }
-    # In the trace of whoever re-drives it; the event stays in its own.
+    # The span belongs to the trace of the person or plan that re-drives. The event keeps its trace.
     links = list(links_to({TRACEPARENT: message.headers.get(TRACEPARENT)}))
     span = started(found, f"{attributes.CREATE} {queue}", "PRODUCER", values, links)
     span.end()
@@ -155,7 +155,7 @@ def _describe_settlement(span: Span, settlement: Settlement) -> None:
     outcome, error = settlement.outcome, settlement.error
     span.set_attribute(attributes.OUTCOME, OUTCOMES[type(outcome)])
     if settlement.message:
-        # Of an ordered subscription, which tries the same delivery again and again.
+        # An ordered subscription retries the same delivery, so the attempt differs.
         span.set_attribute(attributes.ATTEMPT, settlement.message.attempt)
     if isinstance(outcome, Park):
         span.set_attribute(attributes.KIND, outcome.kind)
@@ -168,7 +168,7 @@ def _describe_settlement(span: Span, settlement: Settlement) -> None:
 
 def _describe_return(span: Span, error: BaseException) -> None:
     span.set_attribute(attributes.OUTCOME, RETURNED)
-    # Busy is no failure: another worker has the message.
+    # Busy is not a failure: another worker is handling the message.
     if not isinstance(error, Busy):
         span.set_attribute(attributes.ERROR_TYPE, error_type(error))
         failed(span, error_type(error))
@@ -181,14 +181,14 @@ class PublishSpan:
         self.span = span
 
     def received(self, rows: Sequence[OutboxEvent], receipts: Sequence[Receipt]) -> None:
-        """Describe in the span what the broker did not take."""
+        """Add the messages that the broker did not accept to the span."""
         if self.span:
             _describe_receipts(self.span, rows, receipts)
 
 
 @contextmanager
 def publish_span(rows: Sequence[OutboxEvent]) -> Iterator[PublishSpan]:
-    """Trace the block, from the sending of *rows* to the last of their receipts."""
+    """Trace the block, which sends *rows* and waits for all their receipts."""
     found = active_tracer()
     if found is None:
         yield PublishSpan(None)
@@ -223,15 +223,15 @@ def _describe_receipts(
     span: Span, rows: Sequence[OutboxEvent], receipts: Sequence[Receipt]
 ) -> None:
     pairs = zip(rows, receipts, strict=True)
-    not_taken = [(row, problem) for row, receipt in pairs if (problem := _problem(row, receipt))]
-    if not not_taken:
+    not_accepted = [(row, problem) for row, receipt in pairs if (problem := _problem(row, receipt))]
+    if not not_accepted:
         return
-    span.set_attribute(attributes.NOT_TAKEN, len(not_taken))
-    for row, problem in not_taken[:LINK_LIMIT]:
+    span.set_attribute(attributes.NOT_TAKEN, len(not_accepted))
+    for row, problem in not_accepted[:LINK_LIMIT]:
         span.add_event(
             problem, {attributes.MESSAGE_ID: row.message_id, attributes.EVENT_TYPE: row.type}
         )
-    worst = min((problem for _, problem in not_taken), key=list(_PROBLEMS.values()).index)
+    worst = min((problem for _, problem in not_accepted), key=list(_PROBLEMS.values()).index)
     span.set_attribute(attributes.ERROR_TYPE, worst)
     failed(span, worst)
 

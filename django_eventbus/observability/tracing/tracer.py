@@ -18,24 +18,24 @@ _TRACEPARENT = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}"
 )
 
-#: Characters that the standard asks everybody to carry; what is longer may be left out.
+#: The length of tracestate that the standard requires to pass on. A longer one may be omitted.
 _LONGEST_STATE = 512
 
 
 def ids_in(headers: Mapping[str, Any], name: str = TRACEPARENT) -> dict[str, str]:
-    """Return trace_id and span_id of the context in the header *name*; nothing if it is none."""
+    """Return trace_id and span_id of the context in the header *name*, if it is valid."""
     value = headers.get(name)
     found = _TRACEPARENT.fullmatch(value) if isinstance(value, str) else None
     return {"trace_id": found[1], "span_id": found[2]} if found else {}
 
 
 def trace_id_in(headers: Mapping[str, Any]) -> str:
-    """Return the id of the trace that *headers* name, as 32 hexadecimal digits, or ""."""
+    """Return the id of the trace in *headers* as 32 hexadecimal digits, or ""."""
     return ids_in(headers).get("trace_id", "")
 
 
 def carrier_of(headers: Mapping[str, Any]) -> dict[str, str]:
-    """Return the creation context as propagators read it; nothing if there is none."""
+    """Return the creation context in the form that propagators read, if there is one."""
     if not ids_in(headers):
         return {}
     state = headers.get(TRACESTATE)
@@ -50,15 +50,15 @@ except ImportError:
     IS_INSTALLED = False
 else:
     IS_INSTALLED = True
-    # Whatever OTEL_PROPAGATORS says: a message has the headers of the wire format.
+    # Not the propagators of OTEL_PROPAGATORS: the wire format defines the headers of a message.
     _propagator = TraceContextTextMapPropagator()
-    #: Providers of a project that has the API and configured no SDK.
+    #: The providers if a project has installed the API but not configured an SDK.
     _SILENT = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
 
 
 def active_tracer() -> Tracer | None:
-    """Return the tracer to make spans with, or None if nobody would see them."""
-    # Asked each time: the SDK may be configured after this module is loaded.
+    """Return the tracer, or None if no SDK is configured."""
+    # Check each time, because the SDK may be configured after the import of this module.
     provider = trace.get_tracer_provider() if IS_INSTALLED else None
     return None if provider is None or isinstance(provider, _SILENT) else _tracer_of(provider)
 
@@ -77,7 +77,7 @@ def started(
     *,
     within: Mapping[str, Any] | None = None,
 ) -> Span:
-    """Start a span of *kind*, in the trace of the headers *within*, or else in the current one."""
+    """Start a span of *kind* in the trace of the headers *within*, or else in the current trace."""
     carrier = carrier_of(within or {})
     return tracer.start_span(
         name,
@@ -89,7 +89,7 @@ def started(
 
 
 def carried(span: Span) -> dict[str, str]:
-    """Return the headers that carry the context of *span*."""
+    """Return the headers with the context of *span*."""
     headers: dict[str, str] = {}
     _propagator.inject(headers, trace.set_span_in_context(span))
     return headers
@@ -98,10 +98,11 @@ def carried(span: Span) -> dict[str, str]:
 def links_to(
     headers: Mapping[str, Any], attributes: Mapping[str, Any] | None = None
 ) -> Iterator[Link]:
-    """Yield a link to where a message was created, and to where it was re-driven."""
+    """Yield links to the creation and to the re-drive of a message."""
     for name in (TRACEPARENT, REDRIVEN_TRACEPARENT):
         if ids := ids_in(headers, name):
-            # Not by the propagator, which takes twice as long: a relay links thousands a second.
+            # Not with the propagator, which takes twice as long: a relay creates thousands of links
+            # per second.
             flags = trace.TraceFlags(int(headers[name][-2:], 16))
             numbers = int(ids["trace_id"], 16), int(ids["span_id"], 16)
             yield trace.Link(trace.SpanContext(*numbers, True, flags), attributes)
@@ -115,10 +116,10 @@ def link_to_current() -> Iterator[Link]:
 
 
 def current(span: Any) -> AbstractContextManager[Any]:
-    """Make *span* the current one meanwhile; None leaves everything as it is."""
+    """Make *span* the current span in a block; None has no effect."""
     if span is None:
         return nullcontext()
-    # Not its own way to record an exception, whose words may quote a payload.
+    # Do not let OpenTelemetry record exceptions: their texts may quote a payload.
     return trace.use_span(span, record_exception=False, set_status_on_exception=False)
 
 
@@ -128,7 +129,7 @@ def failed(span: Span, kind: str) -> None:
 
 
 def current_ids() -> dict[str, str]:
-    """Return trace_id and span_id of the current span; nothing if there is none."""
+    """Return trace_id and span_id of the current span, if there is one."""
     context = trace.get_current_span().get_span_context() if IS_INSTALLED else None
     if context is None or not context.is_valid:
         return {}
