@@ -1,1 +1,1 @@
-"""How fast it is, beside a raw client and its peers, in one run: `make bench`."""
+"""Compare the speed with a raw client and with other packages in one run: `make bench`."""

@@ -1,4 +1,4 @@
-"""Run every contestant in turn, several times over, and print the medians and their ratios."""
+"""Run every contestant several times, and print the medians and their ratios."""
 
 from __future__ import annotations
 
@@ -11,11 +11,18 @@ from benchmarks.report import Figures, print_table
 
 
 def main() -> int:
-    """Return 1 if a ratio is below what is asked for and --strict was given."""
+    """Return 1 if --strict was given and a ratio is too low."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--messages", type=int, default=20_000, help="Of the fast contestants.")
-    parser.add_argument("--without-peers", action="store_true", help="Only what is ours.")
+    parser.add_argument(
+        "--messages",
+        type=int,
+        default=20_000,
+        help="The number of messages for the fast contestants.",
+    )
+    parser.add_argument(
+        "--without-peers", action="store_true", help="Run only this package and the raw client."
+    )
     parser.add_argument("--strict", action="store_true", help="Fail if a ratio is too low.")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

@@ -24,13 +24,13 @@ from tests.support.services import postgres_url
 ROOT = Path(__file__).parent.parent
 PEERS = ROOT / ".bench"
 QUEUE = "bench.ledger"
-#: The slow ones carry less, so that a round stays short.
+#: Slow contestants get fewer messages, so that a round stays short.
 SHARE = {report.CONSUMER: 8, report.OUTBOX_PATTERN: 8}
 CELERY_SHARE = 20
 
 
 class StompRabbitmq(PrivateRabbitmq):
-    """A private broker that speaks STOMP too."""
+    """A private broker that also supports STOMP."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class StompRabbitmq(PrivateRabbitmq):
 
 
 class Arena:
-    """A broker of its own, a database of its own, and one contestant at a time."""
+    """A private broker and database, on which one contestant at a time runs."""
 
     def __init__(self, *, with_peers: bool) -> None:
         self.with_peers = with_peers
@@ -60,7 +60,7 @@ class Arena:
         self.stack.close()
 
     def round(self, messages: int) -> Iterator[tuple[str, float]]:
-        """Let each contestant run once; yield its messages per second."""
+        """Run each contestant once; yield its messages per second."""
         yield report.RAW, self.stage("raw", messages)
         yield report.RELAY, self.stage("relay", messages)
         yield report.CONSUMER, self.consumer(messages // SHARE[report.CONSUMER])
@@ -100,12 +100,12 @@ class Arena:
         return self.watched([*command, *options, "--without-mingle", "--without-gossip"], messages)
 
     def watched(self, command: list[str], messages: int) -> float:
-        """Run a worker until every message has its entry; tell its rate by the server's clock."""
+        """Run a worker until every message has its entry; return its rate by the server's clock."""
         worker = subprocess.Popen(
             command, cwd=ROOT, env=self.environment, stdout=subprocess.DEVNULL
         )
         try:
-            # Seldom: the question must not cost the worker its time.
+            # Poll rarely, so that the query does not slow down the worker.
             eventually(lambda: self.entries() >= messages, timeout=300, interval=0.5)
         finally:
             worker.send_signal(signal.SIGTERM)
@@ -148,7 +148,7 @@ class Arena:
             try:
                 channel.queue_purge(queue)
             except pika.exceptions.ChannelClosedByBroker as error:
-                # Before the first round there is none.
+                # Before the first round, the queue does not exist.
                 if error.reply_code != 404:
                     raise
 
@@ -159,7 +159,7 @@ class Arena:
 
 @contextmanager
 def fresh_database(server: str) -> Iterator[str]:
-    """Make a database for this run and drop it afterwards."""
+    """Create a database for this run and drop it afterwards."""
     name = f"eventbus_bench_{uuid.uuid4().hex[:8]}"
     with psycopg.connect(server, autocommit=True) as session:
         session.execute(f"CREATE DATABASE {name}".encode())
@@ -170,7 +170,7 @@ def fresh_database(server: str) -> Iterator[str]:
 
 
 def provide_peers() -> str:
-    """Make the environment of the peers, pinned, and return its Python."""
+    """Create the environment of the peers with pinned versions, and return its Python."""
     subprocess.run(
         [sys.executable, "tools/environment.py", str(PEERS), "peers"],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""A million dead letters: how long groups, filtered lists and dry runs take, and how a plan runs."""
+"""Measure groups, filtered lists, dry runs and plans with a million dead letters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.arena import QUEUE, ROOT, Arena
 from tests.support.helpers import eventually
 
-#: Seconds that each question may take.
+#: The maximum seconds of each query.
 ASKED = 1.0
 ROUNDS = 3
 
@@ -72,7 +72,7 @@ SELECT subscription, message_id, queue, type, source, sent_at, 'parked', round, 
 
 
 def questions() -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield what an operator asks, each with the function that the screens call for it."""
+    """Yield the queries of an operator, each with the function that the pages call for it."""
     from django_eventbus.models import DeadLetter
 
     fingerprint = DeadLetter.objects.filter(state="open").values_list("fingerprint", flat=True)[0]
@@ -139,7 +139,7 @@ def before_discard() -> object:
 
 
 def changelist(**filters: Any) -> object:
-    """Ask what Django's changelist asks: two counts, and a page of whole rows."""
+    """Run the queries of Django's changelist: two counts, and a page of whole rows."""
     from django_eventbus.models import DeadLetter
 
     rows = DeadLetter.objects.order_by("-parked_at", "-pk")
@@ -148,7 +148,7 @@ def changelist(**filters: Any) -> object:
 
 
 def ask() -> None:
-    """Answer every question, and print the seconds and the memory as JSON."""
+    """Run every query, and print the seconds and the memory as JSON."""
     import django
 
     django.setup()
@@ -166,7 +166,7 @@ def ask() -> None:
 
 
 def plan(count: int, rate: float) -> dict[str, float]:
-    """Start a plan; return how long making it took."""
+    """Create and start a plan; return the duration of the creation."""
     import django
 
     django.setup()
@@ -193,10 +193,10 @@ class Million:
 
     def fill(self) -> None:
         session = self.arena.session
-        # What these rows have nothing to say about, now or in a later version, is empty.
+        # Columns that the statements do not fill, also in later versions, are empty.
         for table, column in session.execute(EMPTY).fetchall():
             session.execute(f"ALTER TABLE {table} ALTER COLUMN {column} SET DEFAULT ''")
-        # GIN indexes are filled several times as fast when the rows are there.
+        # GIN indexes are created much faster after the rows are inserted.
         found = session.execute(
             "SELECT indexname, indexdef FROM pg_indexes"
             " WHERE tablename = 'eventbus_deadletter' AND indexdef LIKE '%USING gin%'"
@@ -230,7 +230,7 @@ class Million:
         return {**json.loads(said.splitlines()[-1]), **self.figures()}
 
     def discard(self, count: int) -> float:
-        """Discard so many others by the command; return how many it was a second."""
+        """Discard *count* others with the command; return the number per second."""
         command = (sys.executable, "-m", "django", "discard_events", "queue=bench.shop.3")
         began = time.perf_counter()
         said = self.arena.run(
@@ -244,7 +244,7 @@ class Million:
         return bool(row and row[0])
 
     def figures(self) -> dict[str, float]:
-        # Without the canary, which waits for its outcomes.
+        # Without the canary, because the plan waits for its outcomes.
         seconds = """
             SELECT extract(epoch FROM max(sent_at) - min(sent_at)), count(*) FROM (
                 SELECT sent_at FROM eventbus_plannedletter WHERE sent_at IS NOT NULL
@@ -257,7 +257,7 @@ class Million:
 
 
 def main() -> int:
-    """Return 1 if --strict was given and an answer took too long."""
+    """Return 1 if --strict was given and a query took too long."""
     parser = argparse.ArgumentParser(prog="benchmarks.dead_letters", description=__doc__)
     parser.add_argument("--letters", type=int, default=1_000_000)
     parser.add_argument("--groups", type=int, default=500)
@@ -288,7 +288,7 @@ def main() -> int:
 
 
 def report(told: dict[str, Any], options: argparse.Namespace) -> list[str]:
-    """Print what was measured; return the questions that took too long."""
+    """Print the results; return the queries that took too long."""
     ours = {name: each for name, each in told["questions"].items() if "Django" not in name}
     print(f"{options.letters:,} dead letters in {options.groups:,} groups:")
     for name, each in told["questions"].items():

@@ -1,4 +1,4 @@
-"""What every contestant carries."""
+"""The payload for every contestant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Django settings of the benchmark: one database, one broker, nothing else."""
+"""Django settings of the benchmark: one database and one broker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.databases import database_settings
 SECRET_KEY = "benchmark"
 USE_TZ = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-# Every contestant keeps its connections: a connection per message would measure PostgreSQL's fork.
+# Keep the connections: a connection per message would measure how PostgreSQL forks.
 DATABASES = {
     "default": {**database_settings(os.environ["BENCHMARK_DATABASE_URL"]), "CONN_MAX_AGE": None}
 }

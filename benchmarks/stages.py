@@ -1,4 +1,4 @@
-"""One contestant each, in a process of its own; prints messages and seconds as JSON."""
+"""Run one contestant in its own process; print messages and seconds as JSON."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from django_eventbus.outbox.relay import Relay  # noqa: E402
 from django_eventbus.subscriptions.queue_specs import queue_specs  # noqa: E402
 from django_eventbus.transports.rabbitmq.encoding import properties_of  # noqa: E402
 
-#: As many as the raw client leaves unconfirmed at a time.
+#: The maximum number of unconfirmed messages of the raw client.
 WINDOW = 1000
 
 
 def write_rows(count: int) -> None:
-    """Fill the outbox; not timed."""
+    """Fill the outbox. This is not measured."""
     OutboxEvent.objects.all().delete()
     transports.connect(conf.broker_url).declare(queue_specs())
     for start in range(0, count, 1000):
@@ -39,7 +39,7 @@ def write_rows(count: int) -> None:
 
 
 def relay(count: int) -> float:
-    """From row to confirmed and marked."""
+    """Relay all rows, from the claim to the mark."""
     write_rows(count)
     carrier = Relay(transports.connect(conf.broker_url).publisher(), "default")
     began = time.perf_counter()
@@ -52,7 +52,7 @@ def relay(count: int) -> float:
 
 
 def raw(count: int) -> float:
-    """Send the identical messages with nothing around them."""
+    """Send the same messages with pika only."""
     write_rows(count)
     messages = []
     for row in OutboxEvent.objects.order_by("id"):
@@ -62,7 +62,7 @@ def raw(count: int) -> float:
 
 
 class RawClient:
-    """pika's SelectConnection, mandatory, with WINDOW pipelined confirms."""
+    """A SelectConnection of pika: mandatory messages, with WINDOW pipelined confirms."""
 
     def __init__(self, messages: list[tuple[str, str, bytes, Any]]) -> None:
         self.messages = iter(messages)

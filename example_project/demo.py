@@ -1,4 +1,4 @@
-"""Run the shop and tell, line by line, what becomes of its orders. `make demo` runs this."""
+"""Run the shop and print, line by line, what happens to its orders. `make demo` runs this."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import django
 
 
 def main() -> int:
-    """Run the demo on a database of its own; return its exit code."""
+    """Run the demo on its own database; return its exit code."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
-    # Also where whoever started us has it ignored, as a shell does in the background.
+    # Also if the parent process ignores the signal, as a shell does for background processes.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     stays_up = sys.stdout.isatty() and not os.environ.get("DEMO_ONCE")
     with TemporaryDirectory(prefix="eventbus-demo-") as directory:
@@ -29,12 +29,12 @@ def main() -> int:
 
 
 def environment(directory: Path) -> dict[str, str]:
-    """Return what the settings read, whatever the caller's environment says."""
+    """Return the environment for the settings, independent of the caller's environment."""
     return {
         "DJANGO_SETTINGS_MODULE": "shop.settings",
         "DATABASE_URL": f"sqlite:///{directory / 'shop.sqlite3'}",
         "EVENTBUS_BROKER_URL": os.environ.get("BROKER") or "database://",
-        # Of this demo only: others may use the same broker.
+        # Only for this demo, because others may use the same broker.
         "EVENTBUS_NAMESPACE": f"demo{secrets.token_hex(4)}",
         "SECRET_KEY": secrets.token_urlsafe(),
         "PARTNER_SECRET": secrets.token_urlsafe(),
@@ -46,9 +46,9 @@ def environment(directory: Path) -> dict[str, str]:
 
 def run(directory: Path, stays_up: bool) -> int:
     django.setup()
-    # The narrator says it better; the shop's processes log to files.
+    # The narrator prints the events instead; the processes of the shop log to files.
     logging.getLogger("django_eventbus").setLevel(logging.WARNING)
-    # Only now, because these modules import models.
+    # Import them here, because these modules import models.
     from demonstration.play import play
     from demonstration.processes import DemoFailed
 

@@ -1,6 +1,6 @@
-"""Make a virtual environment and install the checkout with one dependency group into it.
+"""Create a virtual environment, and install the checkout with one dependency group into it.
 
-Needs nothing but Python: it runs before anything is installed.
+It needs only Python, because it runs before anything is installed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main() -> int:
-    """Make the environment that the command line names."""
+    """Create the environment that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", type=Path)
     parser.add_argument("group")
@@ -24,13 +24,13 @@ def main() -> int:
     try:
         provide(options.directory, options.group)
     except (OSError, subprocess.CalledProcessError) as error:
-        print(f"Could not make {options.directory}: {error}", file=sys.stderr)
+        print(f"{options.directory} could not be created: {error}", file=sys.stderr)
         return 1
     return 0
 
 
 def provide(directory: Path, group: str, *extra: str, interpreter: str = sys.executable) -> Path:
-    """Make or update the environment and return its Python; *extra* are requirements."""
+    """Create or update the environment and return its Python; *extra* are requirements."""
     python = directory / "bin" / "python"
     print(f"Preparing {directory} (group {group}).", flush=True)
     uv = shutil.which("uv")
@@ -40,14 +40,14 @@ def provide(directory: Path, group: str, *extra: str, interpreter: str = sys.exe
         installer = [uv, "pip", "install", "--python", str(python)]
     else:
         installer = [str(python), "-m", "pip", "install", "--disable-pip-version-check"]
-        # Groups came with pip 25.1; the one that Python ships may be older.
+        # Dependency groups need pip 25.1, and the pip of Python may be older.
         run([*installer, "-qq", "--upgrade", "pip>=25.1"])
     run([*installer, "-qq", "--editable", ".", "--group", group, *extra])
     return python
 
 
 def works(python: Path) -> bool:
-    """Tell whether an environment is there and the Python that it was made from still is."""
+    """Whether the environment exists, and the Python from which it was created."""
     return python.exists() and subprocess.run([python, "-c", ""], check=False).returncode == 0
 
 
@@ -61,7 +61,7 @@ def create(directory: Path, interpreter: str, uv: str | None) -> None:
 
 
 def install_venv() -> None:
-    """Install what Debian splits off from Python, where that may be done."""
+    """Install the package of Debian that contains ensurepip, if this user may do so."""
     if os.geteuid() != 0 or not shutil.which("apt-get"):
         sys.exit("This Python has no ensurepip: install python3-venv (or uv) and try again.")
     print("Installing python3-venv with apt-get.", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Run the suite at the corners of what is supported; arguments choose among them by Python."""
+"""Run the tests on the oldest and newest supported versions; arguments are Python versions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CORNERS = {"3.11": "5.2", "3.12": "6.0", "3.13": "6.1"}
 
 
 def main(versions: list[str]) -> int:
-    """Run the corners, print what each came to, and return 1 if one failed."""
+    """Run the combinations, print the result of each, and return 1 if one failed."""
     outcomes = {version: run_corner(version) for version in versions or CORNERS}
     print("\nMatrix:")
     for version, outcome in outcomes.items():
@@ -45,7 +45,7 @@ def interpreter_for(version: str) -> str | None:
 
 
 def is_version(python: str, version: str) -> bool:
-    # A pyenv shim is on PATH for versions that it then refuses to run, so ask it.
+    # Run it: pyenv has a shim on PATH even for versions that it then refuses to run.
     question = "import sys; print('%d.%d' % sys.version_info[:2])"
     answer = subprocess.run([python, "-c", question], capture_output=True, text=True, check=False)
     return answer.stdout.strip() == version

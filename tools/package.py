@@ -1,4 +1,4 @@
-"""Build sdist and wheel, and see that the wheel works in an environment without the checkout."""
+"""Build sdist and wheel, and check that the wheel works in an environment without the checkout."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ EVENTBUS = {"SERVICE": "orders"}
 
 
 def main() -> int:
-    """Build, look inside, install, check."""
+    """Build, inspect, install and check."""
     shutil.rmtree(ROOT / "dist", ignore_errors=True)
-    # The wheel is built from the sdist, which proves the sdist complete.
+    # The wheel is built from the sdist, which proves that the sdist is complete.
     run([sys.executable, "-m", "build", "--no-isolation", "--outdir", "dist"], ROOT)
     (wheel,) = (ROOT / "dist").glob("*.whl")
     inspect(wheel)
@@ -46,7 +46,7 @@ def main() -> int:
 
 
 def inspect(wheel: Path) -> None:
-    """Refuse a wheel with anything but the package, or without what it needs."""
+    """Exit with an error if the wheel has other files than the package, or lacks some."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     strays = [
@@ -55,7 +55,7 @@ def inspect(wheel: Path) -> None:
     lacking = [name for name in REQUIRED if name not in names]
     if strays or lacking:
         sys.exit(
-            f"{wheel.name} has {strays or 'nothing'} too much and lacks {lacking or 'nothing'}."
+            f"{wheel.name} has the extra files {strays or 'none'} and lacks {lacking or 'none'}."
         )
 
 

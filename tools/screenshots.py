@@ -1,6 +1,6 @@
-"""Take the pictures of the docs: python -m tools.screenshots, or make screenshots.
+"""Take the screenshots of the docs: python -m tools.screenshots, or make screenshots.
 
-A story is told into a database of its own; Debian's Chromium looks at it.
+The script fills its own database with a story, and opens its pages in Chromium.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from urllib.parse import urljoin
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
 WIDE, TELEPHONE = 1200, 390
-#: Longer pages are cut; some of them elsewhere, to show what matters further down, or to be small.
+#: The maximum height of screenshots, by default and for pages that need another one.
 TALLEST, OTHERWISE = 1000, {"message": 1500, "dashboard": 1300, "audit": 850}
 
 
 def main() -> int:
-    """Take every picture and say how large each is."""
+    """Take all screenshots and print their sizes."""
     with tempfile.TemporaryDirectory() as directory:
         os.environ |= {
             "DJANGO_SETTINGS_MODULE": "tests.settings",
@@ -33,7 +33,7 @@ def main() -> int:
             "EVENTBUS_TEST_DATABASE_URL": f"sqlite:///{directory}/story.sqlite3",
             "EVENTBUS_TEST_SETTINGS": json.dumps({"SERVICE": "orders", "NAMESPACE": "shop"}),
         }
-        # What fails in the story is meant to.
+        # The failures in the story are intended.
         logging.disable(logging.CRITICAL)
         session = prepared()
         with served() as address, opened() as browser:
@@ -50,7 +50,7 @@ def main() -> int:
     return 0
 
 
-#: Pictures beside the wide, light one of every page.
+#: Screenshots in addition to the wide, light one of every page.
 SPECIAL: dict[str, dict[str, Any]] = {
     "dashboard": {"as": "dark", "color_scheme": "dark"},
     "plan": {"as": "telephone", "width": TELEPHONE},
@@ -59,7 +59,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
 
 
 def prepared() -> str:
-    """Make the database, tell the story, and return the session of an administrator."""
+    """Create the database, play the story, and return the session of an administrator."""
     import django
     from django.conf import settings
     from django.core.management import call_command
@@ -84,7 +84,7 @@ def prepared() -> str:
 
 
 def paths() -> dict[str, str]:
-    """Return the page of every picture."""
+    """Return the page of every screenshot."""
     from django.contrib.admin.utils import quote
 
     from django_eventbus.models import DeadLetter, FailureGroup, Plan, Queue
@@ -117,7 +117,7 @@ def paths() -> dict[str, str]:
 
 @contextmanager
 def served() -> Iterator[str]:
-    """Serve the admin from a thread and yield its address."""
+    """Serve the admin in a thread and yield its address."""
     from django.contrib.staticfiles.handlers import StaticFilesHandler
     from django.test.testcases import LiveServerThread
 
@@ -154,15 +154,15 @@ def take(
     width: int = WIDE,
     color_scheme: str = "light",
 ) -> None:
-    """Write the picture *name* of *url*."""
-    # Low, so that a short page makes a short picture.
+    """Write the screenshot *name* of *url*."""
+    # A low window, so that a short page becomes a short picture.
     viewport = {"width": width, "height": 300}
     context = browser.new_context(
         viewport=viewport, color_scheme=color_scheme, reduced_motion="reduce"
     )
-    # Of the whole site: of the page alone, what it asks for later would lead to the login.
+    # The cookie is for the whole site. Otherwise later requests of the page would get the login.
     context.add_cookies([{"name": "sessionid", "value": session, "url": urljoin(url, "/")}])
-    # Without Django's list of everything at the side.
+    # Hide Django's sidebar.
     context.add_init_script("localStorage.setItem('django.admin.navSidebarIsOpen', 'false')")
     page = context.new_page()
     response = page.goto(url)
@@ -181,7 +181,7 @@ def take(
 
 
 def squeeze(file: Path) -> None:
-    """Reduce the colours of a picture, where a tool for it is installed."""
+    """Reduce the colours of a picture if a tool for it is installed."""
     if tool := shutil.which("pngquant"):
         arguments = ["--force", "--skip-if-larger", "--strip", "--output", str(file), str(file)]
         subprocess.run([tool, *arguments], check=False)

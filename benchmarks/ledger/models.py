@@ -1,4 +1,4 @@
-"""What a handler writes."""
+"""The table that the handlers write."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from django.db.models.functions import Now
 
 
 class Entry(models.Model):
-    """The one INSERT of a handler. The server's clock tells when; nothing is unique here."""
+    """The only INSERT of a handler, with the server's time. Without a unique constraint."""
 
     event_id = models.TextField()
     at = models.DateTimeField(db_default=Now())
 
 
 class Seen(models.Model):
-    """What a careful Celery task keeps, so that a task delivered twice takes effect once."""
+    """The records of a careful Celery task, so that a second delivery has no effect."""
 
     event_id = models.TextField(unique=True)

@@ -8,5 +8,5 @@ from django_eventbus import subscribe
 
 @subscribe("order.*", name="ledger.enter")
 def enter(event):
-    """Leave one row."""
+    """Write one row."""
     Entry.objects.create(event_id=event.meta.id)

@@ -1,1 +1,1 @@
-"""The same work done by others."""
+"""The same work with other packages."""

@@ -1,4 +1,4 @@
-"""Invoices, and whether the provider that charges Lunar cards is up."""
+"""Invoices, and the state of the payment provider for Lunar cards."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from orders.models import Order
 
 
 class Invoice(models.Model):
-    """The effect of billing. Nothing is unique here: a second effect would show."""
+    """The effect of billing, without a unique constraint: a second effect would show."""
 
     order = models.ForeignKey(Order, on_delete=models.CASCADE, related_name="invoices")
     total = models.DecimalField(max_digits=8, decimal_places=2)
@@ -20,7 +20,7 @@ class Invoice(models.Model):
 
 
 class PaymentProvider(models.Model):
-    """A switch: while a provider is down, charging its cards fails."""
+    """A switch: while the provider is down, its cards cannot be charged."""
 
     name = models.CharField(max_length=50, unique=True)
     is_up = models.BooleanField(default=True)

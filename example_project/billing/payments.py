@@ -1,4 +1,4 @@
-"""Charge cards: a payment provider that fails as the card asks it to."""
+"""Charge cards. The payment provider fails in the way that the card selects."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ LUNAR = "Lunar Payments"
 
 
 class InvalidCard(Exception):
-    """No further attempt can help."""
+    """A retry cannot succeed."""
 
 
 class CardTimeout(Exception):
-    """Another attempt may help."""
+    """A retry may succeed."""
 
 
 class ProviderDown(Exception):
-    """Another attempt helps once the provider is up again."""
+    """A retry succeeds when the provider is up again."""
 
 
 def charge(card: Card, *, attempt: int) -> None:

@@ -1,4 +1,4 @@
-"""Billing charges what was ordered."""
+"""Charge the cards for orders."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from orders.events import OrderPlaced
 
 @subscribe(OrderPlaced, queue="billing", park_on=[payments.InvalidCard])
 def charge(event: OrderPlaced) -> None:
-    """Write the invoice and charge the card; if that fails, the invoice is undone too."""
+    """Write the invoice and charge the card. If that fails, the invoice is rolled back too."""
     Invoice.objects.create(order_id=event.order_id, total=event.total)
     payments.charge(event.card, attempt=event.meta.attempt)

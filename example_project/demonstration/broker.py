@@ -1,4 +1,4 @@
-"""What the demo leaves on a broker that others may use too: nothing."""
+"""Remove everything that the demo has declared on the broker."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from django_eventbus.subscriptions.queue_specs import queue_specs
 
 @contextmanager
 def left_as_it_was() -> Iterator[None]:
-    """Delete, at the end, what the shop has declared in the namespace of this demo."""
+    """Delete, at the end, everything that the shop has declared in the namespace of this demo."""
     try:
         yield
     finally:
-        # A broker that is away, or refused us, has nothing of ours, or cannot be told.
+        # If the broker is away or refused the login, nothing can be deleted.
         with suppress(Unavailable, BrokerRefused):
             transports.connect(conf.broker_url).remove(queue_specs())

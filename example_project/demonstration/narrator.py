@@ -1,4 +1,4 @@
-"""Tell what happens as it happens, read from the tables of the event bus."""
+"""Print what happens, from the tables of the event bus."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ COLOURS = {
     "published": "2",
 }
 
-#: How many of the last messages are looked at.
+#: The number of latest messages that are read.
 WATCHED = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """Something that happened to a message. Told once: `number` tells like facts apart."""
+    """Something that happened to a message. Printed once; `number` distinguishes similar facts."""
 
     message_id: str
     subject: str
@@ -64,7 +64,7 @@ class Narrator:
         return self.painted(text, COLOURS.get(state, "0"))
 
     def tell_news(self) -> None:
-        """Print what has happened since the last time."""
+        """Print what has happened since the last call."""
         for fact in facts():
             if fact.identity not in self._told:
                 self._told.add(fact.identity)
@@ -76,11 +76,11 @@ class Narrator:
 
 
 def facts() -> Iterator[Fact]:
-    """Yield all that is known of the last messages, what happened first first."""
+    """Yield all facts about the latest messages, the oldest first."""
     published = OutboxEvent.objects.filter(queue="")
     ids = published.order_by("-pk").values_list("message_id", flat=True)[:WATCHED]
     watched = {"message_id__in": list(ids)}
-    # Read what is written last first, so that no fact is seen without the ones before it.
+    # Read the tables in reverse order of writing, so that no fact is seen without earlier ones.
     records = list(InboxRecord.objects.filter(**watched, state__in=("handled", "skipped")))
     letters = list(DeadLetter.objects.filter(**watched))
     failures = list(Attempt.objects.filter(**watched).exclude(tier="").order_by("pk"))
@@ -89,7 +89,7 @@ def facts() -> Iterator[Fact]:
 
 
 class History:
-    """What is known of one message."""
+    """The rows about one message."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class History:
     def _sending(self) -> Iterator[Fact]:
         if self.row.due_at:
             yield self._fact("outbox", "scheduled", text=f"for {self.row.due_at:%H:%M:%S}")
-        # What has arrived was published, also while the relay is about to write that down.
+        # A message that has arrived was published, even if the relay has not marked it yet.
         if self.row.published_at or self.records or self.failures or self.letters:
             yield self._fact("relay", "published")
 

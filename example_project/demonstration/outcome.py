@@ -1,4 +1,4 @@
-"""Whether everything came out as it should."""
+"""Check the results of the demo."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CHECKED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What billing should make of an order; the others handle each at the first attempt."""
+    """The expected result in billing. The other apps handle each order at the first attempt."""
 
     state: str
     attempts: int
@@ -53,7 +53,7 @@ Plan = Sequence[tuple[Order, Expected]]
 
 
 def problems(plan: Plan, shipped: Order) -> Iterator[str]:
-    """Yield a sentence for everything that did not come out as planned."""
+    """Yield a sentence for each unexpected result."""
     return chain(
         problems_of_orders(plan),
         problems_of_parcel(shipped),

@@ -1,4 +1,4 @@
-"""The story: what becomes of four orders, of a parcel, and of a delivery of teapots."""
+"""The story of four orders, a parcel, and deliveries of teapots."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Stage:
     heading: str
     card: Card
     item: Item
-    #: What billing has made of the order when the story is over.
+    #: The state of the order in billing at the end of the story.
     expected: Expected
 
 
@@ -75,10 +75,10 @@ STAGES = (
 
 
 def play(directory: Path, *, stays_up: bool) -> None:
-    """Run the demo; raise DemoFailed if it does not come out as told."""
+    """Run the demo; raise DemoFailed if a result is not as expected."""
     require_valid_configuration()
     prepare_database()
-    # A demo that ends by itself takes any port, so that several can run at once.
+    # A demo that ends by itself uses any free port, so that several can run at once.
     reserved = reserved_port(PORT if stays_up else 0)
     with left_as_it_was(), reserved as port, running_shop(directory, port) as shop:
         story = Story(shop)
@@ -99,7 +99,7 @@ def prepare_database() -> None:
 
 
 class Story:
-    """What the demo does to a running shop, and what it says of it."""
+    """The actions of the demo in a running shop, and their explanations."""
 
     def __init__(self, shop: Shop) -> None:
         self.shop = shop
@@ -182,7 +182,7 @@ class Story:
             print(f"Checked: {each}", flush=True)
 
     def stay_up(self) -> None:
-        """Go on telling until Ctrl-C."""
+        """Continue to print news until Ctrl-C."""
         print(f"\nThe shop:       {self.shop.url} (place an order and watch it here)")
         print(f"The admin:      {self.admin}")
         print(f"The dashboard:  {self.shop.url}admin/eventbus/ (does anything need doing?)")
@@ -195,7 +195,7 @@ class Story:
         print("\nStopping.", flush=True)
 
     def wait_until(self, is_true: Callable[[], bool], complaint: str) -> None:
-        """Tell the news until *is_true*, or raise DemoFailed with the *complaint*."""
+        """Print news until *is_true*; after a time limit, raise DemoFailed with the *complaint*."""
         while not is_true():
             if time.monotonic() > self.deadline:
                 raise DemoFailed(f"{complaint} after {TIME_LIMIT} s. {self.shop.tails}")
@@ -209,7 +209,7 @@ class Story:
 
 
 def parked_letters(orders: list[Order]) -> list[int]:
-    """Return what a person would tick in the admin: what the provider's outage has parked."""
+    """Return the dead letters that the provider's outage caused, as a person would select them."""
     ids = [str(order.event_id) for order in orders if order.card == Card.LUNAR]
     letters = DeadLetter.objects.redrivable().filter(message_id__in=ids)
     return list(letters.values_list("pk", flat=True))

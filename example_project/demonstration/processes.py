@@ -1,4 +1,4 @@
-"""The shop's processes: started together, watched, and always stopped."""
+"""Start, watch and stop the processes of the shop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TAIL = 15
 
 
 class DemoFailed(Exception):
-    """The demo cannot go on; its words are for the reader."""
+    """The demo cannot continue. The text is for the user."""
 
 
 class Process:
@@ -28,7 +28,7 @@ class Process:
         self.name = arguments[0]
         self.log = log
         with self.log.open("wb") as stream:
-            # A session of its own: Ctrl-C reaches the demo only, which then stops it in order.
+            # In its own session, Ctrl-C reaches only the demo, which then stops the processes.
             self._process = subprocess.Popen(
                 [sys.executable, str(MANAGE), *arguments],
                 env=environment,
@@ -48,7 +48,7 @@ class Process:
         return "\n".join(f"    {line}" for line in lines[-TAIL:])
 
     def refuse_end(self) -> None:
-        """Raise DemoFailed with the end of its log if it does not run any more."""
+        """Raise DemoFailed with the end of its log if it has ended."""
         code = self._process.poll()
         if code is not None:
             raise DemoFailed(f"{self.name} ended with {code}. Its last lines:\n{self.tail}")
@@ -78,7 +78,7 @@ class Shop:
 
     def start(self, *arguments: str) -> None:
         log = self.directory / f"{arguments[0]}.log"
-        # Only now: the port is known.
+        # The port is not known before.
         environment = {**os.environ, "PARTNER_URL": f"{self.url}partner/"}
         self.processes.append(Process(log, *arguments, environment=environment))
 
@@ -91,7 +91,7 @@ class Shop:
             process.refuse_end()
 
     def stop(self) -> None:
-        # A second signal must not leave a process behind; PATIENCE bounds the wait.
+        # Ignore a second signal, which could leave a process running. PATIENCE limits the wait.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         for process in self.processes:
@@ -113,8 +113,8 @@ def running_shop(directory: Path, port: int) -> Iterator[Shop]:
 
 @contextmanager
 def reserved_port(preferred: int) -> Iterator[int]:
-    """Yield *preferred* if it is free and no other demo is about to take it, else any port."""
-    # Whoever has the UDP port of that number has reserved it: the web server starts later.
+    """Yield *preferred* if it is free and no other demo has reserved it, else any free port."""
+    # A demo reserves the port with the UDP port of the same number, until its web server starts.
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as token:
         try:
             token.bind(("127.0.0.1", preferred))
@@ -124,10 +124,10 @@ def reserved_port(preferred: int) -> Iterator[int]:
 
 
 def free_port(preferred: int) -> int:
-    """Return *preferred* if nothing listens there, else a port that the system picks; 0: any."""
+    """Return *preferred* if no process listens there, else any free port; 0 means any."""
     for port in (preferred, 0):
         with socket.socket() as probe:
-            # As the web server does, or a connection that has just ended would be in the way.
+            # Like the web server. Otherwise a connection that has just ended would block the port.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))

@@ -38,7 +38,7 @@ def print_orders(orders: Sequence[Order], narrator: Narrator) -> None:
 
 
 def print_others() -> None:
-    """Print a row per subscription to anything else."""
+    """Print a row for each other subscription."""
     print(f"{'event or command':<16}  {'subscription':<25}  handled  attempts")
     print(f"{'-' * 16}  {'-' * 25}  -------  --------")
     for subscription in registry:

@@ -1,4 +1,4 @@
-"""What is on its way, by the tables of the event bus."""
+"""Find out from the tables of the event bus whether messages are on their way."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from django_eventbus.models import DeadLetter, InboxRecord, OutboxEvent
 
 SETTLED = (InboxRecord.State.HANDLED, InboxRecord.State.SKIPPED, InboxRecord.State.PARKED)
 
-#: A subscription and a message that it takes.
+#: A subscription and a message that it receives.
 Errand = tuple[str, str]
 
 
 def is_quiet() -> bool:
-    """Tell whether all that was published is settled by everyone it is for."""
-    # First what is written last: what a handler publishes is committed with its record.
+    """Return whether all published messages are settled by all their subscriptions."""
+    # Read the records first: events that a handler publishes are committed with its record.
     records = InboxRecord.objects.filter(state__in=SETTLED)
     settled = set(records.values_list("subscription", "message_id"))
     is_redriving = DeadLetter.objects.filter(state=DeadLetter.State.REDRIVING).exists()
@@ -25,7 +25,7 @@ def is_quiet() -> bool:
 
 
 def errands(rows: Iterable[OutboxEvent]) -> set[Errand]:
-    """Return what *rows* lead to; a row for one queue only repeats what another has led to."""
+    """Return the errands of *rows*. An addressed row only repeats those of another row."""
     return {
         (subscription.name, row.message_id)
         for row in rows

@@ -14,11 +14,11 @@ TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
 
 
 class Visitor:
-    """Places orders as a browser does."""
+    """Places orders like a browser."""
 
     def __init__(self, url: str) -> None:
         self.url = url
-        # The shop is on this machine: a proxy of the environment would not find it.
+        # Without a proxy from the environment, because the shop is on this machine.
         self._browser = build_opener(ProxyHandler({}), HTTPCookieProcessor(CookieJar()))
 
     def is_served(self) -> bool:
@@ -36,7 +36,7 @@ class Visitor:
         with self._browser.open(self.url, form, timeout=TIMEOUT) as response:
             placed = parse_qs(urlsplit(response.url).query).get("placed")
         if placed is None:
-            raise DemoFailed("The shop did not take the order.")
+            raise DemoFailed("The shop did not accept the order.")
         return int(placed[0])
 
     def _page(self) -> str:

@@ -1,4 +1,4 @@
-"""What notifications tell themselves, later."""
+"""The delayed event that notifications publish for themselves."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from django_eventbus import Event
 
 
 class OpinionWanted(Event, type="opinion.wanted", version=1):
-    """The parcel has had time to arrive: ask how it was."""
+    """The parcel should have arrived, so ask the customer for an opinion."""
 
     order_id: int
     email: str

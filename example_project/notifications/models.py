@@ -9,7 +9,7 @@ from orders.models import Order
 
 
 class Notification(models.Model):
-    """The effect of notifications. Nothing is unique here: a second effect would show."""
+    """The effect of notifications, without a unique constraint: a second effect would show."""
 
     class Subject(models.TextChoices):
         THANKS = "thanks", "Thank you for your order"

@@ -1,4 +1,4 @@
-"""Notifications write to whoever ordered."""
+"""Write to the customers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from notifications.models import Notification
 from orders.events import OrderPlaced
 from shipping.events import ORDER_SHIPPED, OrderShipped
 
-#: Days, in a shop that does not want to be watched.
+#: A real shop would wait for days.
 TIME_TO_ARRIVE = 2
 
 

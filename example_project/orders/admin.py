@@ -1,4 +1,4 @@
-"""Orders in the admin. They are placed on the shop's page, which publishes; not here."""
+"""Orders in the admin. They are created only on the shop's page, which publishes an event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cards a visitor can pay with: each makes something else happen in billing."""
+"""The cards with which a visitor can pay. Each has another result in billing."""
 
 from __future__ import annotations
 

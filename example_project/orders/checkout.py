@@ -12,7 +12,7 @@ from orders.models import PRICES, Item, Order
 
 @transaction.atomic
 def place(order: Order) -> Order:
-    """Save the order and publish that it was placed: both or neither."""
+    """Save the order and publish OrderPlaced, in one transaction."""
     order.total = PRICES[Item(order.item)]
     order.save()
     order.event_id = publish(placed(order), key=order.pk)

@@ -1,4 +1,4 @@
-"""What orders tell the world."""
+"""The events of orders."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from orders.cards import Card
 
 
 class OrderPlaced(Event, type="order.placed", version=1):
-    """An order was placed; nothing has been charged, packed or sent yet."""
+    """An order was placed. Nothing has been charged, packed or sent yet."""
 
     order_id: int
     item: str

@@ -24,14 +24,14 @@ PRICES = {
 
 
 class Order(models.Model):
-    """What a visitor ordered."""
+    """The order of a visitor."""
 
     item = models.CharField(max_length=20, choices=Item.choices, default=Item.TEAPOT)
     email = models.EmailField()
     card = models.CharField(max_length=20, choices=Card.choices, default=Card.GOOD)
     total = models.DecimalField(max_digits=8, decimal_places=2, editable=False)
     placed_at = models.DateTimeField(default=timezone.now, editable=False)
-    #: The id of its OrderPlaced, by which the inbox and the dead letters know it.
+    #: The id of its OrderPlaced, which is also in the inbox and the dead letters.
     event_id = models.UUIDField(null=True, editable=False)
 
     class Meta:

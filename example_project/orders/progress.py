@@ -1,4 +1,4 @@
-"""What became of orders in billing, shipping and notifications."""
+"""The progress of orders in billing, shipping and notifications."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SETTLED = {"handled", "skipped", "parked", "healed", "discarded"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What became of one order in one subscription."""
+    """The state of one order in one subscription."""
 
     subscription: str
     state: str = "waiting"

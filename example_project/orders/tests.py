@@ -1,4 +1,4 @@
-"""What becomes of an order, without a broker, a worker or waiting."""
+"""Test orders without a broker, a worker or waiting."""
 
 from __future__ import annotations
 

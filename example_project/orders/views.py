@@ -1,4 +1,4 @@
-"""The page of the shop: place an order, see what became of the last ones."""
+"""The page of the shop: place an order, and see the progress of the latest ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orders.models import Order
 from orders.progress import Progress, Step
 
 SHOWN = 10
-#: How long after an order the page reloads by itself while something is going on.
+#: For this time after an order, the page reloads by itself while an order is in progress.
 WATCHED = timedelta(seconds=30)
 
 History = list[tuple[Order, list[Step]]]

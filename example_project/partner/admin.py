@@ -1,4 +1,4 @@
-"""What the partner has received, in the admin."""
+"""The events at the partner in the admin."""
 
 from __future__ import annotations
 

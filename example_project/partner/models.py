@@ -1,4 +1,4 @@
-"""What the partner has received."""
+"""The events that the partner has received."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.utils import timezone
 
 
 class PartnerEvent(models.Model):
-    """An event at the partner's: posted at least once, and kept once, by its id."""
+    """An event at the partner. It is posted at least once, and stored once by its id."""
 
     event_id = models.UUIDField(primary_key=True)
     type = models.CharField(max_length=100)

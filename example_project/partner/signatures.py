@@ -9,12 +9,12 @@ import time
 
 from django.http import HttpRequest
 
-#: Seconds for which a signature is good.
+#: Seconds for which a signature is valid.
 TOLERANCE = 300
 
 
 def is_signed(request: HttpRequest, secret: str) -> bool:
-    """Tell whether someone who knows the *secret* has just sent this."""
+    """Whether the request was signed with *secret* a short time ago."""
     sent_at = request.headers.get("webhook-timestamp", "")
     if not sent_at.isdecimal() or abs(time.time() - int(sent_at)) > TOLERANCE:
         return False

@@ -1,4 +1,4 @@
-"""The partner is told over HTTP what was shipped."""
+"""Forward OrderShipped to the partner over HTTP."""
 
 from __future__ import annotations
 

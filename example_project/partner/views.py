@@ -1,4 +1,4 @@
-"""The partner's endpoint. Another company's, in truth: it shares the secret and nothing else."""
+"""The endpoint of the partner. In reality it is another company, which shares only the secret."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from partner.signatures import is_signed
 @csrf_exempt
 @require_POST
 def receive(request: HttpRequest) -> HttpResponse:
-    """Keep a signed event, once; of each, the first post finds the endpoint not ready."""
+    """Store a signed event once. The first request for each event gets the status 503."""
     if not is_signed(request, settings.PARTNER_SECRET):
         return HttpResponse("The signature is wrong.", status=401)
     if request.headers.get("Event-Attempt") == "1":

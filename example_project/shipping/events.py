@@ -1,4 +1,4 @@
-"""What shipping is told to do, and what it tells the world."""
+"""The command and the event of shipping."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from django_eventbus import Command, Event, EventSignal
 
 
 class PickUpParcel(Command, type="parcel.pick_up", version=1):
-    """The parcel of an order is to be picked up; shipping does it, and nobody else."""
+    """Pick up the parcel of an order. Only shipping handles this command."""
 
     order_id: int
 

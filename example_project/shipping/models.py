@@ -11,7 +11,7 @@ from shipping.events import PickUpParcel
 
 
 class Shipment(models.Model):
-    """The effect of shipping. Nothing is unique here: a second effect would show."""
+    """The effect of shipping, without a unique constraint: a second effect would show."""
 
     order = models.ForeignKey(Order, on_delete=models.CASCADE, related_name="shipments")
     item = models.CharField(max_length=20)
@@ -22,5 +22,5 @@ class Shipment(models.Model):
         return f"shipment {self.pk} for {self.order}"
 
     def call_carrier(self) -> None:
-        """Have the parcel picked up, soon and elsewhere."""
+        """Send the command to pick up the parcel, which another process handles."""
         send_command(PickUpParcel(order_id=self.order_id), key=self.order_id)

@@ -1,4 +1,4 @@
-"""Shipping packs what was ordered, and hands it over when it is told to."""
+"""Pack orders, and give parcels to the carrier."""
 
 from __future__ import annotations
 

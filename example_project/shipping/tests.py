@@ -1,4 +1,4 @@
-"""A parcel, from the command to the question how it was."""
+"""Test a parcel, from the command to the delayed question."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ParcelTests(EventBusMixin, TestCase):
         order = new_order()
         shipped = OrderShipped(order_id=order.pk, email=order.email)
 
-        # Not to the partner, who is not there.
+        # Without the partner, whose endpoint does not run.
         self.eventbus.deliver(shipped, subscription="notifications.say_shipped")
         self.eventbus.deliver(self.eventbus.assert_published(OpinionWanted, order_id=order.pk))
 

@@ -1,4 +1,4 @@
-"""Celery, switched on by CELERY_BROKER_URL: a worker with beat does what consume_events does."""
+"""Celery, switched on by CELERY_BROKER_URL: a worker with beat replaces consume_events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stock in the admin: to change it here publishes too. The ledger is to be read."""
+"""The stock in the admin, where a change also publishes. The ledger is read-only."""
 
 from __future__ import annotations
 

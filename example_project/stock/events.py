@@ -1,4 +1,4 @@
-"""What the stock tells the world."""
+"""The event of the stock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from stock.models import StockItem
 
 
 class StockChanged(Event, type="stock.changed", version=1):
-    """A StockItem was saved: whoever saves it publishes this, in the same transaction."""
+    """A StockItem was saved. Each save publishes this event in the same transaction."""
 
     item: str
     left: int

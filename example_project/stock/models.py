@@ -1,4 +1,4 @@
-"""What is left of each item, and the ledger of it."""
+"""The stock of each item, and the ledger of its changes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class StockItem(models.Model):
 
 
 class LedgerLine(models.Model):
-    """The effect of the ledger. Nothing is unique here: a second effect would show."""
+    """The effect of the ledger, without a unique constraint: a second effect would show."""
 
     stock = models.ForeignKey(StockItem, on_delete=models.CASCADE, related_name="ledger")
     left = models.PositiveIntegerField()
-    #: The difference to the line before, which is wrong unless lines come in order.
+    #: The difference to the previous line. It is wrong if the lines are not in order.
     change = models.IntegerField()
     written_at = models.DateTimeField(default=timezone.now)
 

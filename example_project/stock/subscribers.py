@@ -1,4 +1,4 @@
-"""The ledger has a line for each change of the stock, in the order of the changes."""
+"""Write a line to the ledger for each change of the stock, in the order of the changes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HUNDRED = 100
 
 
 class CountedTwice(Exception):
-    """A full hundred is not believed at the first attempt."""
+    """The handler fails at the first attempt for multiples of a hundred."""
 
 
 @subscribe(StockChanged, queue="ledger", ordered=True)

@@ -1,4 +1,4 @@
-"""The changes of the stock, and their order in the ledger."""
+"""Test the changes of the stock, and their order in the ledger."""
 
 from __future__ import annotations
 

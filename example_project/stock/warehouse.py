@@ -9,8 +9,8 @@ from stock.models import StockItem
 
 @transaction.atomic
 def add(item: str, quantity: int) -> StockItem:
-    """Change what is left of *item*, and so publish StockChanged."""
-    # Locked: events of one key keep the order in which their transactions took turns.
+    """Change the stock of *item*, which publishes StockChanged."""
+    # With a lock, the events of a key have the order of their transactions.
     stock = StockItem.objects.select_for_update().get(pk=item)
     stock.left += quantity
     stock.save()
