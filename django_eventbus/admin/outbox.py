@@ -76,7 +76,7 @@ class Action:
     columns: tuple[str, ...]
     #: Change the row, which *rows* consists of; return how many were changed.
     apply: Callable[[Any, OutboxEvent], int]
-    #: Return what the row's history says, with the reason.
+    #: Return the text for the row's history, with the reason.
     history: Callable[[OutboxEvent, str], str]
     #: Texts that contain a number.
     forecast: Any

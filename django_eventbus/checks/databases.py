@@ -33,10 +33,10 @@ def check_vendor(**kwargs: Any) -> Iterator[CheckMessage]:
                 id="eventbus.E009",
             )
         elif _driver(alias) == "psycopg2":
-            # Its errors have no sqlstate, by which a deadlock or an outage is told from a failure.
+            # Its errors have no sqlstate, which is needed to recognize a deadlock or an outage.
             yield Error(
-                f"The database {alias!r} is used through psycopg2, whose errors do not tell an "
-                "outage from a failure.",
+                f"The database {alias!r} is used through psycopg2, whose errors do not "
+                "distinguish an outage from a failure.",
                 hint="pip install 'django-eventbus[postgres]': Django prefers psycopg 3 to it.",
                 id="eventbus.E009",
             )

@@ -16,7 +16,7 @@ Fault = tuple[str, str]
 
 
 def names_of(queue: str) -> Iterator[str]:
-    """Yield what a broker has to take as a name or a key because of *queue*."""
+    """Yield the names and keys that a broker must accept for *queue*."""
     tier = conf.queue_part("tier", queue, delay=_LONGEST_DELAY)
     yield tier
     yield conf.queue_part("tier_key", queue, delay=_LONGEST_DELAY, tier=tier)
@@ -26,7 +26,7 @@ def names_of(queue: str) -> Iterator[str]:
 
 
 def faults(specs: Sequence[QueueSpec]) -> Iterator[Fault]:
-    """Yield what is wrong, with its remedy."""
+    """Yield the problems of the topology, each with its remedy."""
     yield from _shared_tiers(specs)
     for spec in specs:
         yield from _dead_ends(spec)
@@ -48,21 +48,21 @@ def _shared_tiers(specs: Sequence[QueueSpec]) -> Iterator[Fault]:
 
 
 def _dead_ends(spec: QueueSpec) -> Iterator[Fault]:
-    """Yield what is sent to the default exchange, which knows a queue by its name alone."""
+    """Yield keys that lead nowhere: the default exchange routes only by the name of a queue."""
     queue = spec.name
     tier = conf.queue_part("tier", queue, delay="1s")
     dlq = conf.queue_part("dead_letter_queue", queue)
-    ways = (
+    paths = (
         ("retry_exchange", "tier_key", tier, {"delay": "1s", "tier": tier}),
         ("tier_return_exchange", "tier_return_key", queue, {"delay": "1s"}),
         ("dead_letter_exchange", "dead_letter_key", dlq, {"dead_letter_queue": dlq}),
     )
-    for exchange, key, name, values in ways:
+    for exchange, key, name, values in paths:
         if not conf.names[exchange] and conf.queue_part(key, queue, **values) != name:
             yield (
                 f"NAMES[{exchange!r}] is '', the default exchange, but NAMES[{key!r}] "
                 f"does not make {name!r}.",
-                "The default exchange takes the name of a queue as its key: write "
+                "The default exchange uses the name of a queue as the key: write "
                 + {"tier_key": "'{tier}'", "tier_return_key": "'{queue}'"}.get(
                     key, "'{dead_letter_queue}'"
                 )

@@ -139,7 +139,7 @@ class Conf:
         return _UNMATCHED.read(self.given) or ("ignore" if is_foreign else "park")
 
     def name(self, key: str, /, **values: object) -> str:
-        """Return what the template *key* of NAMES makes of *values*."""
+        """Fill the template *key* of NAMES with *values*."""
         return self.filled(self.names[key], **values)
 
     def filled(self, template: str, **values: object) -> str:
@@ -168,7 +168,7 @@ class Conf:
         return queue[len(before) : len(queue) - len(after)] if has_both and before != queue else ""
 
     def problems(self) -> Iterator[BadSetting]:
-        """Yield what is wrong with the setting as it stands."""
+        """Yield the problems of the current setting."""
         for setting in SETTINGS.values():
             try:
                 setting.read(self.given)

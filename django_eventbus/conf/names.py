@@ -28,11 +28,11 @@ _TYPE_IN_WORDS = re.compile(r"(.*\.)?\{type\}(\..*)?|((?!\{type\}).)*")
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """What a name is made of unless NAMES says otherwise, and what may stand in it."""
+    """The default of a name in NAMES, and the placeholders that it may contain."""
 
     default: str
     placeholders: tuple[str, ...]
-    #: "" is RabbitMQ's default exchange, or a key that nobody looks at.
+    #: "" means the default exchange of RabbitMQ, or a key that is not used.
     may_be_empty: bool = False
 
 
@@ -57,7 +57,7 @@ TEMPLATES: dict[str, Template] = {
 
 
 def names(value: object) -> dict[str, str]:
-    """Accept templates by the name of what they name; return all, with defaults for the rest."""
+    """Accept some of the templates; return all, with defaults for the others."""
     given = _strings(value, TEMPLATES)
     for key, template in given.items():
         _check(key, template)
@@ -65,7 +65,7 @@ def names(value: object) -> dict[str, str]:
 
 
 def exchange_types(value: object) -> dict[str, str]:
-    """Accept types of exchanges; return all, with defaults for the rest."""
+    """Accept some types of exchanges; return all, with defaults for the others."""
     given = _strings(value, EXCHANGE_TYPES)
     for key, kind in given.items():
         if kind not in _KINDS:

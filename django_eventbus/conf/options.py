@@ -30,7 +30,7 @@ class BrokerOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedriveOptions:
-    """The pace of plans, and what a re-driven message may do. Durations are in seconds."""
+    """The pace of plans, and the limits of re-driven messages. Durations are in seconds."""
 
     canary: int
     rate: float

@@ -121,7 +121,7 @@ class Consumer:
 
     def _settle_unreached(self, delivery: Delivery, error: Undecodable | Unmatched) -> Settlement:
         """Settle a delivery that reaches no subscription, without an inbox record."""
-        # A retry or a re-drive is never ignored: it exists because a handler of ours failed.
+        # A retry or a re-drive is never ignored: a handler of this service has failed on it.
         is_news = isinstance(error, Unmatched) and not delivery.message.subscription
         if is_news and conf.unmatched == "ignore":
             return Settlement(subscription=None, outcome=Skipped(reason=str(error)), error=error)

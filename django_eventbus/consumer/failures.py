@@ -35,7 +35,7 @@ from django_eventbus.exceptions import BrokerUnavailable
 from django_eventbus.models import Attempt, InboxRecord
 from django_eventbus.outbox.outbox_rows import write_addressed_row
 from django_eventbus.subscriptions.outcomes import Defer, Duplicate, Outcome, Park, Retry, Skipped
-from django_eventbus.subscriptions.retries import Decision, describe, status_of, words_of
+from django_eventbus.subscriptions.retries import Decision, describe, error_text, status_of
 from django_eventbus.subscriptions.subscription import Subscription
 from django_eventbus.transports.contract import Confirmed, Outgoing, Publisher, Rejected, ToQueue
 
@@ -141,7 +141,7 @@ class Failure:
         record.deferred(self.message, describe(self.error), until)
         if self.subscription.ordered:
             return
-        # It came back too early because the clock of the relay is ahead of ours by this time.
+        # It came back too early, because the relay's clock is ahead of ours by this difference.
         ahead = until - now if self.message.not_before == until else timedelta(0)
         self._send_later(until + ahead, **{NOT_BEFORE: int(until.timestamp() * 1000)})
 
@@ -166,7 +166,7 @@ class Failure:
             host=socket.gethostname()[:255],
             tier=tier,
             error_type=storable(type(self.error).__qualname__, 255),
-            error=storable(words_of(self.error), ERROR_LIMIT),
+            error=storable(error_text(self.error), ERROR_LIMIT),
             traceback=traceback_of(self.error),
         )
 

@@ -12,7 +12,7 @@ from django_eventbus.durations import Duration, seconds
 
 #: Seconds after which a run ends; the next run continues.
 _WITHIN = 60.0
-#: The default for seconds between two runs, from which the status tells a missing run.
+#: The default for seconds between two runs, from which the status recognizes a missing run.
 _EVERY = 60.0
 
 

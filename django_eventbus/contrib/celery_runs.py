@@ -37,7 +37,7 @@ _MISSED = 3
 
 #: For all runs of this process: an outage is announced once when it begins and ends.
 _watch = OutageWatch(Relay, "relay")
-#: Transports of this process, by their URL, with what was declared through each.
+#: Transports of this process by their URL, with the queues that were declared through each.
 _transports: dict[str, tuple[Transport, list[QueueSpec]]] = {}
 #: Heartbeats of this process, by service, kind and queues.
 _heartbeats: dict[tuple[str, str, tuple[str, ...]], RunHeartbeat] = {}

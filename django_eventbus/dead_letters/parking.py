@@ -28,7 +28,7 @@ from django_eventbus.models import DeadLetter, FailureGroup
 from django_eventbus.models.message_columns import message_columns
 from django_eventbus.models.reasons import SkipReason
 from django_eventbus.subscriptions.outcomes import Park
-from django_eventbus.subscriptions.retries import words_of
+from django_eventbus.subscriptions.retries import error_text
 
 #: The maximum length of a traceback. Its end is kept, because the error is there.
 TRACEBACK_LIMIT = 20_000
@@ -55,7 +55,7 @@ def parking_cause(outcome: Park, error: BaseException) -> ParkingCause:
     return ParkingCause(
         kind=outcome.kind,
         error_type=type(error).__qualname__,
-        error=words_of(error),
+        error=error_text(error),
         place=project_frame(error),
         traceback=traceback_of(error),
     )

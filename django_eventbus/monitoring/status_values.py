@@ -10,7 +10,7 @@ from django.db.models import TextChoices
 from django_eventbus.models import Outage, Worker
 from django_eventbus.models.monitoring import COUNTED
 
-#: Rows are counted up to this number: counting more takes long and helps nobody.
+#: Rows are counted up to this number, because counting more is slow and not useful.
 COUNT_LIMIT = 10_000
 
 

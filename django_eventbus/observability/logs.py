@@ -32,7 +32,7 @@ def connect() -> None:
 
 def is_enabled(code: str) -> bool:
     """Whether a line of *code* would be logged."""
-    # Asked first: it saves formatting thousands of lines a second that nobody reads.
+    # Check this first: it saves formatting thousands of lines per second that are not logged.
     return _loggers[code].isEnabledFor(conf.log_levels[code])
 
 

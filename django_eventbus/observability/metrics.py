@@ -134,7 +134,7 @@ class Meter:
             self.disconnect()
 
     def _on_publication(self, signal: Signal, row: OutboxEvent, **kwargs: Any) -> None:
-        # An addressed row is a retry or a re-drive of a message that anybody may have sent.
+        # An addressed row is a retry or a re-drive, perhaps of a message from another service.
         is_ours = not row.is_addressed or is_known(subscription_label(row.subscription))
         event_type = self.types.label(row.type, is_ours=is_ours)
         self.sink.write([(PUBLISHED, (conf.service, event_type, _RESULTS[signal]), 1)])
@@ -179,7 +179,7 @@ class Meter:
         label = self.types.label(event_type, is_ours=is_known(name))
         labels = (conf.service, queue, name, label)
         if labels == given:
-            # Nothing else is stored: what strangers send is unbounded.
+            # Do not store other labels: the number of names that other services send is unbounded.
             self._known_labels[given] = labels
         return labels
 

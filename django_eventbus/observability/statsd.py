@@ -57,7 +57,7 @@ class StatsdSink:
             return
         channel, address = self._channel
         for datagram in _packed([self._line(*each) for each in values]):
-            # Also if the buffer is full or the host unreachable: nobody waits for a metric.
+            # Ignore a full buffer and an unreachable host: metrics must not delay a delivery.
             with suppress(OSError):
                 channel.sendto(datagram, address)
 
@@ -79,7 +79,7 @@ class StatsdSink:
         return f"{prefix}{metric.name}:", f"|{_KINDS[metric.kind]}|#{tags}"
 
     def _resolve_if_due(self) -> None:
-        # In a thread: an unreachable name server takes seconds, and a delivery may be waiting.
+        # In a thread: a request to an unreachable name server lasts seconds.
         if not self._is_address and self._resolutions.is_due():
             threading.Thread(target=self._resolve, name="statsd", daemon=True).start()
 

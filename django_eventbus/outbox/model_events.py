@@ -111,7 +111,7 @@ class ModelEvents:
             self._publish(UPDATED, instance, changed, using)
 
     def _before_deletion(self, instance: models.Model, using: str, **kwargs: Any) -> None:
-        # After the deletion there is no row to read them from.
+        # The values must be read now, because the row will be deleted.
         if unknown := [each.attname for each in self.fields if not _is_known(each, instance)]:
             instance.refresh_from_db(using=using, fields=unknown)
 

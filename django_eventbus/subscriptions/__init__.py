@@ -1,1 +1,1 @@
-"""Who receives which events, and what a failure leads to. Pure."""
+"""Subscriptions, and the decisions about retries. Pure."""

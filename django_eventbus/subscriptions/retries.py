@@ -210,7 +210,7 @@ def decide(error: BaseException, attempt: int, policy: RetryPolicy, when: Decisi
             return Park(kind=kind, reason=describe(error))
     match error:
         case Skip():
-            return Skipped(reason=words_of(error))
+            return Skipped(reason=error_text(error))
         case TooEarly():
             return _defer(error.until, when)
         case RetryLater():
@@ -238,10 +238,10 @@ def _by_policy(
 
 def describe(error: BaseException) -> str:
     """Return the class and the text of the error."""
-    return f"{type(error).__name__}: {words_of(error)}".rstrip(": ")
+    return f"{type(error).__name__}: {error_text(error)}".rstrip(": ")
 
 
-def words_of(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return the text of the error, also if its __str__ fails."""
     try:
         return str(error)

@@ -106,9 +106,9 @@ class Subscription:
         is_meant = any(matches(self.pattern, topic) for topic in message.topics) or matches(
             self.route.key_of(self.pattern), message.first_routing_key
         )
-        return is_meant and (self.route is EVENTS or self.is_on_the_way_of(message))
+        return is_meant and (self.route is EVENTS or self.came_through_exchange(message))
 
-    def is_on_the_way_of(self, message: Message) -> bool:
+    def came_through_exchange(self, message: Message) -> bool:
         """Whether *message* came through the exchange of this subscription, or through an unknown one."""
         came_by = message.first_exchange
         return came_by == self.exchange or came_by not in (
@@ -203,7 +203,7 @@ class Registry:
         taking = [each for each in self.on_queue(queue) if each.matches(message)]
         if any(each.route is COMMANDS for each in taking):
             # A subscription to events on the same queue does not receive commands.
-            return [each for each in taking if each.is_on_the_way_of(message)]
+            return [each for each in taking if each.came_through_exchange(message)]
         return taking
 
     def ordered_on(self, queue: str) -> Subscription | None:

@@ -78,7 +78,7 @@ def listing(published: Sequence[ReceivedEvent]) -> str:
     """Return the published events, one per line, for the message of a failed test."""
     if not published:
         return "Nothing was published."
-    return "\n".join(["What was published:", *(f"  {_line(each)}" for each in published)])
+    return "\n".join(["Published events:", *(f"  {_line(each)}" for each in published)])
 
 
 def _line(event: ReceivedEvent) -> str:

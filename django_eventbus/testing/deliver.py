@@ -107,4 +107,4 @@ def test_deliveries(
 def _is_bound(queue: str, message: Message) -> bool:
     """Whether a broker would send *message* to *queue*."""
     receivers = registry.receivers(queue, message)
-    return any(each.is_on_the_way_of(message) for each in receivers)
+    return any(each.came_through_exchange(message) for each in receivers)

@@ -66,7 +66,7 @@ def list_view(model_admin: ModelAdmin[Any], request: HttpRequest) -> HttpRespons
 def _results(
     model_admin: ModelAdmin[Any], request: HttpRequest, selection: Selection, using: str
 ) -> dict[str, Any]:
-    # Frozen first: what this page shows is what moves, whatever is parked meanwhile.
+    # Freeze first, so that actions change only dead letters that this page counts.
     frozen = freeze(selection, using)
     letters = matching(frozen, using)
     shown = _page(letters, request.GET)

@@ -56,7 +56,7 @@ ALL = "all"
 #: The parameter with the query of the list that the user came from.
 BACK = "back"
 
-#: The parameter that marks a submitted form, in which an empty field is no filter.
+#: The parameter that marks a submitted form, in which an empty field means no filter.
 FILLED_IN = "filled_in"
 
 #: The parameter with filters that the form has no field for, each as the query of a URL.

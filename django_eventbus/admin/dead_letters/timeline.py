@@ -35,7 +35,7 @@ ROWS_LIMIT = 100
 IGNORES_LIMIT = 10
 #: Times that differ by less are the same: databases round, and a transaction writes more than once.
 _TOLERANCE = timedelta(seconds=1)
-#: Titles of what a plan did to a dead letter, by the state of its row.
+#: The titles of the changes by a plan, by the state of its row.
 _CLOSED: dict[str, str | Promise] = {
     PlannedLetter.State.DISCARDED: gettext_lazy("Discarded by %(by)s"),
     PlannedLetter.State.RESTORED: gettext_lazy("Restored by %(by)s"),

@@ -186,14 +186,14 @@ def test_permissions_that_are_missing_are_found(host):
     found = " ".join(errors())
 
     work = host.amqp.queue("acts")
-    assert f"We may not declare the queue '{work}'" in found
-    assert f"We may not publish to {host.amqp.namespace}.events" in found
-    assert f"We may not publish to {work}.retry" in found
-    assert "We may not publish to the default exchange" in found
-    assert f"We may not consume from {work}" in found
+    assert f"The user may not declare the queue '{work}'" in found
+    assert f"The user may not publish to {host.amqp.namespace}.events" in found
+    assert f"The user may not publish to {work}.retry" in found
+    assert "The user may not publish to the default exchange" in found
+    assert f"The user may not consume from {work}" in found
     host.configure(TOPOLOGY="check")
-    assert "We may not declare" not in " ".join(errors())
-    assert "we may not declare it" in said("unchecked")
+    assert "The user may not declare" not in " ".join(errors())
+    assert "the user may not declare it" in said("unchecked")
 
 
 def test_depths_and_consumers_are_told_and_nothing_is_taken(host):
@@ -282,7 +282,7 @@ def judged(**values):
         (
             {"management": ManagementFacts(skew=-90, queues={})},
             "warning",
-            "clock differs from ours by -90 s",
+            "clock differs from the local clock by -90 s",
         ),
     ],
 )

@@ -45,7 +45,7 @@ class ResourceFacts:
     is_missing: bool = False
     #: The broker's message if it differs from what we would declare.
     difference: str = ""
-    #: The broker's message if we may not declare it, or not even look at it.
+    #: The broker's message if the user may not declare or read it.
     refusal: str = ""
     messages: int = 0
     consumers: int = 0
@@ -64,10 +64,10 @@ class Facts:
     specs: Sequence[QueueSpec]
     resources: list[ResourceFacts] = field(default_factory=list)
     bindings: list[Bind] = field(default_factory=list)
-    #: The broker's message, by the name of what may not be written to or read from.
+    #: The broker's message for each exchange and queue without permission to write or read.
     unwritable: dict[str, str] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
-    #: Queues whose read permission cannot be tried without taking a message.
+    #: Queues whose read permission cannot be checked without removing a message.
     untried: list[str] = field(default_factory=list)
     management: ManagementFacts | None = None
     management_problem: str = ""
@@ -147,8 +147,8 @@ def _write_refusal(connection: BrokerConnection, exchange: str, key: str) -> str
 
     def question(answer: Callable[[Any], None], fail: Callable[[Exception], None]) -> None:
         channel.add_on_close_callback(lambda closed, reason: fail(closed_by(reason)))
-        # Permissions are checked at once, but what is published in a transaction goes nowhere
-        # before its commit, and there is none.
+        # The broker checks permissions at once, but delivers the messages of a transaction only
+        # after a commit, which never comes.
         channel.tx_select()
         channel.basic_publish(exchange, key, b"")
         channel.tx_rollback(callback=answer)
@@ -178,7 +178,7 @@ def _read_refusal(connection: BrokerConnection, queue: str) -> str:
 
     def question(answer: Callable[[Any], None], fail: Callable[[Exception], None]) -> None:
         def give_back(channel: Any, method: Any, properties: Any, body: bytes) -> None:
-            # It was empty a moment ago.
+            # A message arrived since the queue was seen empty.
             channel.basic_nack(method.delivery_tag, requeue=True)
             answer(None)
 

@@ -35,10 +35,10 @@ class ManagedQueue:
 class ManagementFacts:
     """The facts that the management plugin knows."""
 
-    #: The seconds that the broker's clock is ahead of ours.
+    #: The seconds by which the broker's clock is ahead of the clock of this host.
     skew: float
     queues: dict[str, ManagedQueue]
-    #: Every binding, whoever made it: the exchange, what is bound to it, and the routing key.
+    #: All bindings: the exchange, the queue or exchange that is bound, and the routing key.
     bindings: list[tuple[str, str, str]] = field(default_factory=list)
 
 

@@ -47,7 +47,7 @@ def problems(facts: Facts, published: Sequence[PublishedType]) -> Iterator[Probl
         if abs(facts.management.skew) > _SKEW:
             yield warning(
                 "clock_skew",
-                f"The broker's clock differs from ours by {facts.management.skew:+.0f} s.",
+                f"The broker's clock differs from the local clock by {facts.management.skew:+.0f} s.",
                 "Synchronize both clocks with NTP. Until then, ages and times in headers are wrong.",
             )
     yield from _unchecked(facts)
@@ -95,14 +95,15 @@ def _resource_problems(facts: Facts) -> Iterator[Problem]:
         elif each.refusal and is_ours:
             yield error(
                 "not_declarable",
-                f"We may not declare the {each.resource}: {each.refusal}.",
+                f"The user may not declare the {each.resource}: {each.refusal}.",
                 f"Give the user the permissions ({_PERMISSIONS}), or set TOPOLOGY to 'check'.",
                 **about,
             )
         elif each.refusal:
             yield unchecked(
                 "not_declarable",
-                f"The arguments of the {each.resource} were not checked: we may not declare it.",
+                f"The arguments of the {each.resource} were not checked, because the user may not "
+                "declare it.",
                 "Run the doctor as the user that declares the topology.",
                 **about,
             )
@@ -135,13 +136,13 @@ def _permission_problems(facts: Facts) -> Iterator[Problem]:
     for name, message in facts.unwritable.items():
         yield error(
             "not_writable",
-            f"We may not publish to {name}: {message}.",
+            f"The user may not publish to {name}: {message}.",
             f"Give the user write permission on it; {_PERMISSIONS}.",
         )
     for name, message in facts.unreadable.items():
         yield error(
             "not_readable",
-            f"We may not consume from {name}: {message}.",
+            f"The user may not consume from {name}: {message}.",
             f"Give the user read permission on it; {_PERMISSIONS}.",
             queue=name,
         )
@@ -276,7 +277,7 @@ def _binding_problems(facts: Facts, management: ManagementFacts) -> Iterator[Pro
 
 
 def _is_bound(exchange: str, key: str, bindings: frozenset[tuple[str, str]]) -> bool:
-    # A fanout exchange ignores keys, and people bind to it with any.
+    # A fanout exchange ignores keys, so a binding may have any key.
     is_fanout = exchange in (conf.events_exchange, conf.commands_exchange) and (
         type_of(exchange) == "fanout"
     )
@@ -296,7 +297,7 @@ def _unchecked(facts: Facts) -> Iterator[Problem]:
             "read_permission",
             f"The permission to consume from {name} was not checked: the check would remove one of "
             "its messages.",
-            "Run the doctor when the queue is empty, or look at its consumers in the management "
+            "Run the doctor when the queue is empty, or check its consumers in the management "
             "plugin.",
             queue=name,
         )
