@@ -61,8 +61,8 @@ def beat_schedule(
     In whole seconds, which is what django-celery-beat can store.
     """
     plan: dict[str, tuple[Duration | None, dict[str, Any]]] = {
-        "relay": (relay, {"using": using, **_told(relay)}),
-        "consume": (consume, _told(consume)),
+        "relay": (relay, {"using": using, **_interval_argument(relay)}),
+        "consume": (consume, _interval_argument(consume)),
         "prune": (prune, {"older_than": seconds(older_than), "using": using}),
     }
     return {
@@ -72,8 +72,8 @@ def beat_schedule(
     }
 
 
-def _told(every: Duration | None) -> dict[str, float]:
-    """Pass the interval to the task, so that the status can notice a missing run."""
+def _interval_argument(every: Duration | None) -> dict[str, float]:
+    """Return the interval as an argument of the task, so that the status notices a missing run."""
     return {} if every is None else {"every": seconds(every)}
 
 

@@ -44,7 +44,7 @@ def submit(kind: str, queue: str, *, limit: int, by: str, reason: str = "") -> B
             reason=storable(reason, 2000),
         )
         request.save(using=DEFAULT_DB_ALIAS, force_insert=True)
-        _audit_of(request).asked(kind, request.limit)
+        _audit_of(request).record_request(kind, request.limit)
     return request
 
 

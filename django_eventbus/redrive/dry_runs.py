@@ -137,9 +137,9 @@ def dry_run(
     among = DeadLetter.objects.using(using) if limit is None else going
     ids = _ids_to_look_at(going, forecast.count, among)
     forecast.looked_at = len(ids)
-    _ask_inbox(forecast, ids, using)
-    _ask_plans(forecast, ids, using)
-    _validate(forecast, ids, using, change)
+    _add_inbox_counts(forecast, ids, using)
+    _add_plan_counts(forecast, ids, using)
+    _add_payload_problems(forecast, ids, using, change)
     return forecast
 
 
@@ -188,7 +188,7 @@ def _ids_to_look_at(
     return sorted(found) if len(found) >= SAMPLE * ENOUGH else list(ids[:SAMPLE])
 
 
-def _ask_inbox(forecast: Forecast, ids: list[int], using: str) -> None:
+def _add_inbox_counts(forecast: Forecast, ids: list[int], using: str) -> None:
     letters = DeadLetter.objects.using(using).filter(pk__any_of=ids).exclude(subscription="")
     records = InboxRecord.objects.using(using).filter(
         subscription=OuterRef("subscription"), message_id=OuterRef("message_id")
@@ -199,7 +199,7 @@ def _ask_inbox(forecast: Forecast, ids: list[int], using: str) -> None:
         forecast.forgotten = letters.filter(sent_at__lt=mark).exclude(Exists(records)).count()
 
 
-def _ask_plans(forecast: Forecast, ids: list[int], using: str) -> None:
+def _add_plan_counts(forecast: Forecast, ids: list[int], using: str) -> None:
     plans = Plan.objects.using(using).under_way()
     planned = PlannedLetter.objects.using(using).filter(
         dead_letter=OuterRef("pk"), plan__in=plans, state=PlannedLetter.State.PENDING
@@ -208,7 +208,9 @@ def _ask_plans(forecast: Forecast, ids: list[int], using: str) -> None:
     forecast.planned = letters.filter(Exists(planned)).count()
 
 
-def _validate(forecast: Forecast, ids: list[int], using: str, change: Callable[[Any], Any]) -> None:
+def _add_payload_problems(
+    forecast: Forecast, ids: list[int], using: str, change: Callable[[Any], Any]
+) -> None:
     letters = DeadLetter.objects.using(using).filter(pk__any_of=ids).order_by("pk")
     problems: Counter[bool] = Counter()
     for letter in letters.defer("traceback", "error", "payload").iterator(chunk_size=100):

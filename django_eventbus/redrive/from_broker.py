@@ -245,7 +245,7 @@ class DlqAudit:
     why: str
     using: str
 
-    def asked(self, kind: str, limit: int) -> None:
+    def record_request(self, kind: str, limit: int) -> None:
         """Record that the request is going to run for at most *limit* messages."""
         self._record(f"{kind} DLQ", limit, {})
 

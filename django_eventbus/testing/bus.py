@@ -151,11 +151,11 @@ class EventBus:
         try:
             left = limit
             while (relayed := self._relay()) or not subscriber.is_drained():
-                taken = self._receive_and_consume(subscriber)
-                settlements += taken
-                left -= relayed + len(taken)
+                settled = self._receive_and_consume(subscriber)
+                settlements += settled
+                left -= relayed + len(settled)
                 if left < 0:
-                    raise NotQuiet(_going_round(settlements, limit))
+                    raise NotQuiet(_loop_message(settlements, limit))
         finally:
             subscriber.close()
         return Delivered(settlements=tuple(settlements))
@@ -214,7 +214,7 @@ def _event(message: Message) -> ReceivedEvent:
     return ReceivedEvent(type=meta.type, payload=reading.payload, meta=meta)
 
 
-def _going_round(settlements: list[Settlement], limit: int) -> str:
+def _loop_message(settlements: list[Settlement], limit: int) -> str:
     names = Counter(each.subscription.name for each in settlements[-100:] if each.subscription)
     most = ", ".join(name for name, _ in names.most_common(3)) or "no subscription"
     return (

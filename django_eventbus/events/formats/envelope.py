@@ -69,10 +69,10 @@ def is_meant(reading: Reading) -> bool:
     # This package marks its envelopes, so this is a native message whatever its payload looks like.
     if VERSION in headers:
         return False
-    return conf.format == _NAME or _looks_like_one(reading.payload)
+    return conf.format == _NAME or _has_envelope_keys(reading.payload)
 
 
-def _looks_like_one(value: object) -> bool:
+def _has_envelope_keys(value: object) -> bool:
     if not isinstance(value, dict) or not value.keys() & _PARTS:
         return False
     is_pure = not value.keys() - _PARTS and len(value) >= _ENOUGH

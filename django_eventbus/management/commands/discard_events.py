@@ -61,7 +61,7 @@ class Command(DeadLetterCommand):
             pace=pace,
         )
         self._carry_out(plan, forecast.count, options)
-        self._tell(plan, options)
+        self._show_result(plan, options)
 
     def _carry_out(self, plan: Plan, count: int, options: dict[str, Any]) -> None:
         bar = ProgressBar(sys.stderr, count)
@@ -75,6 +75,6 @@ class Command(DeadLetterCommand):
         finally:
             bar.end()
 
-    def _tell(self, plan: Plan, options: dict[str, Any]) -> None:
+    def _show_result(self, plan: Plan, options: dict[str, Any]) -> None:
         words = " ".join(filter(None, (plan_in_words(plan), plan.note_text)))
         self.show(plan_as_json(plan), [words], options)

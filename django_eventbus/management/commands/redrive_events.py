@@ -94,7 +94,7 @@ class Command(DeadLetterCommand):
             return
         forecast = self._forecast(selection, options)
         if options["dry_run"] or not forecast.count:
-            self._tell(forecast, options)
+            self._show_forecast(forecast, options)
             return
         count = forecast.count
         self.confirm(f"Re-drive {dead_letters(count)}?", options)
@@ -113,7 +113,7 @@ class Command(DeadLetterCommand):
             return dry_run(selection, using=using, limit=limit)
         return dry_run_patch(selection, change, using=using, limit=limit)
 
-    def _tell(self, forecast: Forecast, options: dict[str, Any]) -> None:
+    def _show_forecast(self, forecast: Forecast, options: dict[str, Any]) -> None:
         found: dict[str, Any] = {"plan": None, "count": 0}
         if options["dry_run"]:
             found = as_json(forecast)
@@ -160,19 +160,19 @@ class Command(DeadLetterCommand):
         with connected() as transport:
             dlq = find_dead_letter_queue(transport, options["from_broker"])
             if options["dry_run"]:
-                self._tell_would_move(peek(transport, dlq, limit), options)
+                self._show_would_move(peek(transport, dlq, limit), options)
                 return
             plans.require_reason(options["reason"], limit)
             self.confirm(f"Re-drive up to {_messages(limit)} from {dlq.name}?", options)
             moved = self._moved(transport, dlq, limit, options)
-        self._tell_moved(moved, dlq, options)
+        self._show_moved(moved, dlq, options)
 
     def _moved(
         self, transport: Transport, dlq: DeadLetterQueue, limit: int, options: dict[str, Any]
     ) -> DlqRedriveResult:
         by, using = self.by(options), options["database"]
         entries = DlqAudit(queues=dlq.queues, by=by, why=options["reason"], using=using)
-        entries.asked("redrive", limit)
+        entries.record_request("redrive", limit)
         crew = Crew()
         try:
             with crew.stopping_on_signals():
@@ -183,12 +183,12 @@ class Command(DeadLetterCommand):
         entries.redrove(len(moved.moved), len(moved.left))
         return moved
 
-    def _tell_would_move(self, remains: list[DlqMessage], options: dict[str, Any]) -> None:
+    def _show_would_move(self, remains: list[DlqMessage], options: dict[str, Any]) -> None:
         found = {each.message.id: each.queue for each in remains}
         lines = [f"Would move {each} to {queue}." for each, queue in found.items()]
         self.show({"would_move": found}, lines, options)
 
-    def _tell_moved(
+    def _show_moved(
         self, moved: DlqRedriveResult, dlq: DeadLetterQueue, options: dict[str, Any]
     ) -> None:
         lines = [

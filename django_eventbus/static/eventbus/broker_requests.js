@@ -1,11 +1,11 @@
-/* Follow the broker requests of a queue, and its level: fetch the page again until none is awaited. */
+/* Follow the broker requests and the level of a queue: fetch the page until all requests ended. */
 'use strict';
 {
     const EVERY = 1000;
     const ID = 'eventbus-broker-requests';
     const FOLLOWED = [ID, 'eventbus-levels'];
 
-    // Only what is different, so that nothing is read out again without need.
+    // Replace only changed parts, so that a screen reader does not read the others again.
     const show = function(page, id) {
         const shown = document.getElementById(id);
         const fresh = page.getElementById(id);
@@ -24,7 +24,7 @@
             const page = new DOMParser().parseFromString(await response.text(), 'text/html');
             FOLLOWED.forEach(id => show(page, id));
         } catch {
-            // The server may be back the next time.
+            // The server may answer the next request.
         }
         window.setTimeout(follow, EVERY, left - 1);
     };

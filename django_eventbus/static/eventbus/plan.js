@@ -4,7 +4,7 @@
     const EVERY = 1000;
     const LONGEST_WAIT = 15000;
 
-    // What was focused, in what took its place.
+    // The element in the new content that corresponds to the focused one.
     const counterpart = function(part, focused) {
         const same = (each) => ['id', 'href', 'formaction'].some(
             (name) => focused.hasAttribute(name)
@@ -17,7 +17,7 @@
         const focused = part.contains(document.activeElement) ? document.activeElement : null;
         part.innerHTML = html;
         if (focused) {
-            // The part itself, if it is gone: Tab goes on from there, not from the top of the page.
+            // If it is gone, focus the part, so that Tab does not continue at the top of the page.
             part.tabIndex = -1;
             (counterpart(part, focused) || part).focus({preventScroll: true});
         }
@@ -31,7 +31,7 @@
                 replace(part, html);
             }
         }
-        // Never replaced: a screen reader says what changes in a region that it knows.
+        // Change only the text: a screen reader announces changes only in an existing region.
         for (const [name, text] of Object.entries(progress.texts)) {
             const place = root.querySelector(`[data-eventbus-text="${name}"]`);
             if (place.textContent !== text) {
@@ -49,14 +49,14 @@
         const response = await fetch(root.dataset.eventbusProgress, {
             headers: {'Accept': 'application/json'},
         });
-        // Redirected: to the login, whose page is not what was asked for.
+        // A redirect leads to the login page.
         if (!response.ok || response.redirected) {
             throw new Error(response.statusText);
         }
         return response.json();
     };
 
-    // Resolves after a while, or at once when somebody looks at the page again.
+    // Resolves after the wait, or at once when the page becomes visible again.
     const pause = function(wait) {
         return new Promise(function(resolve) {
             const done = function() {

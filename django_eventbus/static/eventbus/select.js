@@ -1,4 +1,4 @@
-/* A tick for all rows of a page. Without this script each is ticked by hand. */
+/* A checkbox for all rows of a page. Without this script, each row is selected by hand. */
 'use strict';
 {
     document.addEventListener('DOMContentLoaded', function() {

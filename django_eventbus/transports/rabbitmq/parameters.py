@@ -177,7 +177,7 @@ def refusal(error: BaseException | None, address: BrokerAddress) -> str:
     """Return a sentence about the refusal of the broker at *address*; "" if it did not answer."""
     # A socket that closes during the login is an outage, not a refusal: RabbitMQ sends a reason
     # before it refuses a login.
-    words = _all_words(error)
+    words = _full_text(error)
     if getattr(error, "reply_code", 0) in _LOGIN_CODES or _LOGIN.search(words):
         return (
             f"The broker at {address.words} refused the login or the virtual host "
@@ -185,19 +185,20 @@ def refusal(error: BaseException | None, address: BrokerAddress) -> str:
         )
     for name, meaning in _TLS.items():
         if name in words:
-            return f"TLS failed with the broker at {address.words}: {meaning}{_why(words)}."
+            details = _certificate_problem(words)
+            return f"TLS failed with the broker at {address.words}: {meaning}{details}."
     return ""
 
 
-def _why(words: str) -> str:
+def _certificate_problem(words: str) -> str:
     found = _REASON.search(words)
     return f" ({found[1].strip().rstrip('.')})" if found else ""
 
 
-def _all_words(error: BaseException | None) -> str:
+def _full_text(error: BaseException | None) -> str:
     """Return the text of *error* and of all errors in its arguments and causes."""
     if error is None:
         return ""
     inner = [*getattr(error, "exceptions", ()), getattr(error, "exception", None), error.__cause__]
     inner += [each for each in error.args if isinstance(each, BaseException)]
-    return " ".join([repr(error), *(_all_words(each) for each in inner if each)])
+    return " ".join([repr(error), *(_full_text(each) for each in inner if each)])
