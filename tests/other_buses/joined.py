@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,23 +20,7 @@ from django_eventbus.transports.contract import Outgoing, ToExchange
 from tests.shop.models import Effect
 from tests.support.buses import Layout, recipe
 from tests.support.helpers import eventually
-
-
-class Died(BaseException):
-    """What a process does that is killed."""
-
-
-class Crash:
-    """Ends the work of this thread at a named step, once, as a kill would."""
-
-    def __init__(self) -> None:
-        self.point = ""
-        sys.addaudithook(self._hook)
-
-    def _hook(self, name: str, _: tuple[object, ...]) -> None:
-        if self.point and name == f"eventbus.{self.point}":
-            self.point = ""
-            raise Died(name)
+from tests.support.interludes import Died, death
 
 
 class Doomed:
@@ -51,10 +34,6 @@ class Doomed:
 
     def ack(self) -> None:
         raise Died("before the ack")
-
-
-#: An audit hook stays for the life of the process, so there is one.
-crash = Crash()
 
 
 class Joined:
@@ -127,13 +106,9 @@ class Joined:
 
     def die_at(self, point: str) -> None:
         """Work until this step, and be killed there: nothing in hand is acked."""
-        crash.point = point
-        try:
+        with death(point):
             self.work_until(lambda: False)
-        except Died:
-            self.restart()
-        else:
-            raise AssertionError(f"nothing came by {point}")
+        self.restart()
 
     def die_before_ack(self) -> None:
         """Receive one message, do all that is to be done, and be killed."""

@@ -12,10 +12,10 @@ from django.core.management import CommandError, call_command
 from django_eventbus import handle_command, publish, send_command
 from django_eventbus.models import Attempt, InboxRecord, OutboxEvent
 from django_eventbus.subscriptions.queue_specs import queue_specs
-from tests.other_buses.joined import Died, crash
 from tests.shop.models import Effect
 from tests.support.buses import LAYOUTS
 from tests.support.helpers import eventually
+from tests.support.interludes import death
 from tests.support.own_broker import OTHER_WORKER
 
 LAYOUT = LAYOUTS["domain events"]
@@ -185,7 +185,7 @@ def test_only_known_queues_are_accepted(on_rabbitmq, command):
     on_rabbitmq.subscribe(fail)
     arguments = ["q.audit.dlq"] if command == "eventbus_dlq" else ["--from-broker", "q.audit"]
 
-    with pytest.raises(CommandError, match="is no queue of this project"):
+    with pytest.raises(CommandError, match="is not a queue of this project"):
         run(command, *arguments)
 
 
@@ -197,8 +197,7 @@ def test_a_re_drive_that_dies_between_publishing_and_its_ack_loses_and_doubles_n
     """The document's caveat: there, what was read from the DLQ and not published is gone."""
     (event,) = parked(1)
 
-    crash.point = "broker_redrive.published"
-    with pytest.raises(Died):
+    with death("broker_redrive.published"):
         run("redrive_events", "--from-broker", QUEUE, "--yes")
     # It is in both places now.
     eventually(lambda: on_rabbitmq.depth(DLQ) == on_rabbitmq.depth(QUEUE) == 1)

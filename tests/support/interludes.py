@@ -1,27 +1,47 @@
-"""Do something at a named audit event of this process: what comes between two steps of another."""
+"""Do something at a named step of this process: what another process does between two steps."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-
-_interludes: dict[str, Callable[[], object]] = {}
-
-
-def _hook(name: str, _: tuple[object, ...]) -> None:
-    if work := _interludes.pop(name, None):
-        work()
-
-
-# Once, and for good: an audit hook cannot be removed.
-sys.addaudithook(_hook)
+from typing import Any
 
 
 @contextmanager
 def interlude(point: str, work: Callable[[], object]) -> Iterator[None]:
     """Do *work* when `eventbus.<point>` is reached the first time; fail if it is not."""
-    name = f"eventbus.{point}"
-    _interludes[name] = work
-    yield
-    assert _interludes.pop(name, None) is None, f"{name} was not reached"
+    name, waiting, audit = f"eventbus.{point}", [work], sys.audit
+
+    def audited(event: str, *arguments: Any) -> None:
+        if event == name and waiting:
+            waiting.pop()()
+        audit(event, *arguments)
+
+    # Not an audit hook, which stays for the life of the process: with one in Python, threads that
+    # start at the same time while coverage is measured fail ("Cannot install a trace function").
+    sys.audit = audited  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        sys.audit = audit
+    assert not waiting, f"{name} was not reached"
+
+
+class Died(BaseException):
+    """What a killed process does."""
+
+
+@contextmanager
+def death(point: str) -> Iterator[None]:
+    """End the work of this thread at `eventbus.<point>`, as a kill would; fail if it is not reached."""
+
+    def die() -> None:
+        raise Died(point)
+
+    try:
+        with interlude(point, die):
+            yield
+    except Died:
+        return
+    raise AssertionError(f"nothing died at {point}")
