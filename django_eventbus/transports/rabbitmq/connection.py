@@ -231,6 +231,12 @@ class BrokerConnection:
         self.blocked = False
         logger.warning("The broker accepts messages again (%s).", self.purpose)
 
+    def channel_lost(self, reason: BaseException) -> BrokerUnavailable:
+        """Return the error for a closed channel: a lost connection closes its channels too."""
+        if isinstance(reason, amqp.AMQPConnectionError) or not self._connection.is_open:
+            return BrokerUnavailable(f"The connection to {self.address.words} was lost.")
+        return BrokerUnavailable(f"The broker closed the channel: {reason}", kind="channel")
+
     def call(self, work: Callable[[], None]) -> None:
         """Run *work* on the I/O thread, soon."""
         if not self._is_open:
@@ -251,8 +257,7 @@ class BrokerConnection:
                 question(reply.answer, reply.fail)
             except amqp.AMQPError as error:
                 # The channel or the connection was closed just before.
-                words = f"The channel was closed: {error!r:.200}"
-                reply.fail(BrokerUnavailable(words, kind="channel"))
+                reply.fail(self.channel_lost(error))
 
         with self.notifying(reply.fail):
             self.call(put)

@@ -114,7 +114,7 @@ class Feed:
     ) -> None:
         def on_closed(channel: Any, reason: Any) -> None:
             self._end()
-            fail(BrokerUnavailable(f"The broker closed the channel: {reason}", kind="channel"))
+            fail(self.connection.channel_lost(reason))
             # Otherwise a caller that waits for an answer on the channel would wait until a timeout.
             self.connection.drop()
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pika
+from pika import exceptions as amqp
 
 from django_eventbus.exceptions import BrokerRefused, BrokerUnavailable
 from django_eventbus.transports.rabbitmq.connection import BrokerConnection
@@ -134,7 +135,9 @@ def closed_by(reason: Any) -> Exception:
     code, text = getattr(reason, "reply_code", 0), getattr(reason, "reply_text", str(reason))
     if code in _ANSWERS_NO:
         return ChannelClosed(code, text)
-    return BrokerUnavailable("The connection was lost.", kind="setup")
+    if isinstance(reason, amqp.AMQPConnectionError):
+        return BrokerUnavailable("The connection was lost.")
+    return BrokerUnavailable(f"The broker closed the channel: {text}", kind="setup")
 
 
 def declare_one(channel: Any, resource: Resource, answer: Callable[[Any], None]) -> None:
