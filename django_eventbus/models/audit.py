@@ -52,9 +52,6 @@ class AuditEntry(models.Model):
         CANCEL = "cancel", _("cancel the event")
         EXPORT = "export", _("export")
 
-    #: The verbs of entries that the worker writes that runs a plan.
-    BY_PLANS = (Verb.DISCARDED, Verb.RESTORED, Verb.PLAN_PAUSED, Verb.PLAN_ENDED)
-
     #: The verbs about messages on the broker, not about dead letters.
     OF_DLQS = (Verb.PEEK_DLQ, Verb.REDRIVE_DLQ, Verb.REDROVE_DLQ)
 

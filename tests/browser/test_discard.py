@@ -41,7 +41,7 @@ def test_a_discard_that_paused_after_its_canary_is_resumed_on_a_telephone(page, 
     plan = start_plan(Plan.Action.DISCARD, Selection(), pace=pace, **WHO)
 
     page.goto(page_of(plan))
-    wait_for_state(page, f"Paused: The canary of {CANARY} is done: look at it")
+    wait_for_state(page, f"Paused: The canary of {CANARY} is done. Check its result")
     assert counts(page) == {"discarded": CANARY, "pending": LETTERS - CANARY}
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.get_by_role("button", name="Resume").click()

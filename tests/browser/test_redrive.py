@@ -45,7 +45,7 @@ def test_a_group_is_found_tried_with_a_canary_and_healed(page, letters, mended):
 
 def test_a_plan_pauses_itself_while_the_bug_is_still_there(page, letters, mended):
     start_from_page(page, canary=2)
-    wait_for_state(page, "Paused: 2 of the latest 2 failed again")
+    wait_for_state(page, "Paused: Too many of the latest re-drives failed again: 2/2")
 
     assert counts(page) == {"failed": 2, "pending": LETTERS - 2}
     mended.touch()
@@ -57,7 +57,7 @@ def test_a_plan_pauses_itself_while_the_bug_is_still_there(page, letters, mended
 
 def test_a_page_says_when_it_no_longer_follows_its_plan_and_when_it_does_again(page, letters):
     start_from_page(page, canary=2)
-    wait_for_state(page, "Paused: 2 of the latest 2 failed again")
+    wait_for_state(page, "Paused: Too many of the latest re-drives failed again: 2/2")
     page.get_by_text("This page updates itself.").wait_for()
 
     cookies = page.context.cookies()
