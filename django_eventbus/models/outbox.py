@@ -51,6 +51,11 @@ class OutboxQuerySet(models.QuerySet["OutboxEvent"]):
             for *plain, seconds, headers in found
         ]
 
+    def has_more_ready_than(self, number: int, shard: int, until: int) -> bool:
+        """Whether more than *number* rows are ready up to the row *until*."""
+        ready = self.filter(state=OutboxEvent.State.READY, shard=shard, pk__lte=until)
+        return ready.order_by("id")[number : number + 1].exists()
+
     def refused(self, other_reason: str) -> OutboxQuerySet:
         """Return the ready rows that a broker refused for another reason than *other_reason*."""
         coming = (OutboxEvent.State.READY, OutboxEvent.State.SCHEDULED)

@@ -165,8 +165,15 @@ class Relay:
         return self.rows.claim(shard, after, self.batch_size)
 
     def _following(self, shard: int, rows: Sequence[OutboxEvent]) -> list[OutboxEvent]:
-        is_full = len(rows) == self.batch_size
-        return self._claim(shard, after=rows[-1].pk) if is_full else []
+        if len(rows) < self.batch_size:
+            return []
+        last = rows[-1].pk
+        following = self._claim(shard, after=last)
+        # An id is older than its commit. An event with a lower id may have committed since these
+        # rows were claimed, and a later one of its key may be in the following rows. Checked after
+        # the claim: whatever comes before one of its rows is visible by now.
+        is_one_late = self.rows.has_more_ready_than(len(rows), shard, until=last)
+        return [] if is_one_late else following
 
     def _prepare(self, rows: Sequence[OutboxEvent]) -> PendingBatch:
         if rows:

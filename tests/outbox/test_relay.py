@@ -19,6 +19,7 @@ from django_eventbus.outbox.outbox_rows import write_addressed_row
 from django_eventbus.outbox.relay import Relay
 from django_eventbus.transports.contract import Confirmed, Refused, Rejected, Unroutable
 from tests.support.helpers import eventually
+from tests.support.interludes import interlude
 
 pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 
@@ -421,3 +422,41 @@ def test_on_sqlite_the_lease_of_a_dead_relay_runs_out(db):
     RelayLease.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
 
     assert Relay(ScriptedPublisher(), "default").relay_once() == 1
+
+
+@pytest.mark.postgres
+def test_an_event_that_commits_late_is_not_overtaken_by_a_later_one_of_its_key(bus, settings):
+    settings.EVENTBUS = {**settings.EVENTBUS, "SHARDS": 1}
+    bus.subscribe("#", name="all")(lambda event: None)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def commit_late():
+        with transaction.atomic():
+            publish("step.taken", {"step": 1}, key="k")
+            begun.set()
+            assert go_on.wait(20)
+        connection.close()
+
+    def commit_both():
+        go_on.set()
+        late.join(20)
+        second.start()
+        second.join(20)
+
+    def commit_second():
+        publish("step.taken", {"step": 2}, key="k")
+        connection.close()
+
+    late, second = threading.Thread(target=commit_late), threading.Thread(target=commit_second)
+    late.start()
+    assert begun.wait(20)
+    publish_many([("step.taken", {"step": 0})] * 2)
+    relay = Relay(bus.publisher, "default", batch_size=2)
+
+    # Both commit between two claims of one transaction of the relay.
+    with interlude("relay.claimed", commit_both):
+        relay.relay_once()
+    relay.relay_once()
+
+    bodies = [bytes(each.body) for each in QueuedMessage.objects.order_by("id")]
+    assert bodies[2:] == [b'{"step":1}', b'{"step":2}']
