@@ -7,13 +7,14 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
 
+from django_eventbus.durations import is_too_far
 from django_eventbus.events.text import Sentence, is_storable, storable, storable_json
 from django_eventbus.events.text import gettext_noop as _
 
@@ -61,6 +62,10 @@ _BAD_ID = "the message_id contains a NUL or a lone surrogate"
 
 #: The largest value of a counter: it is stored in an integer column and may still grow.
 _MOST = 2**30
+#: The highest number of tries that a re-drive may give a message, as in the form of the admin.
+_MOST_TRIES = 100
+#: How far the clock of a publisher may be ahead.
+_AHEAD = timedelta(days=1)
 
 _last_lock = threading.Lock()
 _last_millisecond = 0
@@ -146,7 +151,12 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def redriven_at(self) -> datetime | None:
-        return parsed_time(self.text(REDRIVEN_AT))
+        return past(parsed_time(self.text(REDRIVEN_AT)))
+
+    @property
+    def redriven_tries(self) -> int:
+        """The number of tries that the re-drive gives the message; 0 if it gives none."""
+        return min(self.number(REDRIVEN_TRIES), _MOST_TRIES)
 
     def number(self, name: str) -> int:
         """Return the header *name* as a number of at least 0; 0 if it is anything else."""
@@ -219,9 +229,10 @@ def is_of_its_past(name: str) -> bool:
 def moment(timestamp: float) -> datetime | None:
     """Return the time of *timestamp* seconds since 1970, or None if there is no such time."""
     try:
-        return datetime.fromtimestamp(timestamp, UTC)
+        found = datetime.fromtimestamp(timestamp, UTC)
     except (ValueError, OverflowError, OSError):
         return None
+    return None if is_too_far(found) else found
 
 
 def parsed_time(text: str) -> datetime | None:
@@ -230,6 +241,14 @@ def parsed_time(text: str) -> datetime | None:
     except ValueError:
         return None
     return time_read if time_read.tzinfo else time_read.replace(tzinfo=UTC)
+
+
+def past(found: datetime | None) -> datetime | None:
+    """Return *found*, or None if it is in the future or at an end of the calendar."""
+    # There, a sum or another time zone raises OverflowError.
+    if found is None or is_too_far(found) or found > datetime.now(UTC) + _AHEAD:
+        return None
+    return found
 
 
 def uuid7() -> UUID:

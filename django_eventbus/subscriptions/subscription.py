@@ -11,7 +11,7 @@ from django.db import DEFAULT_DB_ALIAS
 
 from django_eventbus.conf import conf
 from django_eventbus.events.event import Event, Meta, ReceivedEvent
-from django_eventbus.events.message import CAUSATION, KEY, REDRIVEN_TRIES, Message
+from django_eventbus.events.message import CAUSATION, KEY, Message
 from django_eventbus.events.routing import COMMANDS, EVENTS, Route, exchange_of, matches
 from django_eventbus.subscriptions.outcomes import Outcome
 from django_eventbus.subscriptions.retries import Errors, RetryPolicy
@@ -143,7 +143,7 @@ def policy_for(message: Message, subscription: Subscription | None) -> RetryPoli
     policy = subscription.policy if subscription else default_policy()
     if not message.round:
         return policy
-    return replace(policy, tries=message.number(REDRIVEN_TRIES) or conf.redrive.tries)
+    return replace(policy, tries=message.redriven_tries or conf.redrive.tries)
 
 
 def meta_of(message: Message, *, queue: str, subscription: Subscription | None) -> Meta:

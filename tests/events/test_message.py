@@ -19,6 +19,7 @@ from django_eventbus.events.message import (
     NOT_BEFORE,
     REDRIVEN_AT,
     REDRIVEN_COUNT,
+    REDRIVEN_TRIES,
     RETRY_COUNT,
     SUBSCRIPTION,
     VERSION,
@@ -412,3 +413,21 @@ def test_ids_of_many_threads_are_each_in_order_and_never_the_same():
 
     assert len({each for ids in made for each in ids}) == 8 * 2_000
     assert all(ids == sorted(ids) for ids in made)
+
+
+@table(
+    "written",
+    ["9999-12-31T23:59:59+00:00", "0001-01-01T00:00:00+14:00", "2999-01-01T00:00:00+00:00", "soon"],
+)
+def test_a_re_drive_at_an_impossible_time_has_no_time(written):
+    assert message(headers={REDRIVEN_AT: written}).redriven_at is None
+
+
+@table("milliseconds", [253_402_300_799_000, 2**63 - 1, -1, True])
+def test_an_event_is_not_put_off_to_the_end_of_the_calendar(milliseconds):
+    assert message(headers={NOT_BEFORE: milliseconds}).not_before is None
+
+
+@table(("written", "tries"), [(3, 3), (2**60, 100), (-1, 0), ("many", 0)])
+def test_a_re_drive_gives_a_message_a_hundred_tries_at_most(written, tries):
+    assert message(headers={REDRIVEN_TRIES: written}).redriven_tries == tries

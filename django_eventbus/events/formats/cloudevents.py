@@ -29,6 +29,7 @@ from django_eventbus.events.message import (
     TRACESTATE,
     Message,
     parsed_time,
+    past,
 )
 from django_eventbus.events.text import storable
 from django_eventbus.exceptions import Undecodable
@@ -176,7 +177,7 @@ def _time_of(attributes: Mapping[str, Any]) -> datetime | None:
 
 def _sent_at(attributes: Mapping[str, Any]) -> datetime | None:
     """Return the time, or None if brokers or databases cannot store it."""
-    time = _time_of(attributes)
+    time = past(_time_of(attributes))
     try:
         return time.astimezone(UTC) if time and time.timestamp() > 0 else None
     except OverflowError:

@@ -11,10 +11,12 @@ from typing import Any
 
 from pika import spec
 
-from django_eventbus.events.message import UNREADABLE, Message, moment
+from django_eventbus.events.message import UNREADABLE, Message, moment, past
 
 #: A second in the year 5138. A larger timestamp is in milliseconds.
 _LAST_SECOND = 100_000_000_000
+#: A message with more headers is parked: it is not from a publisher that means well.
+_HEADERS_LIMIT = 1_000
 _TEXTS = ("message_id", "type", "content_type", "app_id", "correlation_id")
 _FLAGS, _SIZE, _LONG_STRING = struct.Struct(">H"), struct.Struct(">I"), struct.Struct(">cI")
 
@@ -33,7 +35,10 @@ class GuardedProperties(spec.BasicProperties):
     def decode(self, encoded: bytes, offset: int = 0) -> GuardedProperties:
         try:
             super().decode(encoded, offset)
-            if name := _not_text(self, encoded):
+            if len(self.headers or ()) > _HEADERS_LIMIT:
+                # The checks of so many would keep the I/O thread from its other work.
+                self._blame(f"it has more than {_HEADERS_LIMIT} headers", encoded[offset:])
+            elif name := _not_text(self, encoded):
                 self._blame(f"its {name} is not UTF-8", encoded[offset:])
         except Exception as error:
             self._blame(
@@ -114,4 +119,4 @@ def _time(timestamp: Any) -> datetime | None:
     if not isinstance(timestamp, int) or timestamp <= 0:
         return None
     # AMQP requires seconds, but many publishers send milliseconds.
-    return moment(timestamp / 1000 if timestamp > _LAST_SECOND else timestamp)
+    return past(moment(timestamp / 1000 if timestamp > _LAST_SECOND else timestamp))

@@ -18,6 +18,9 @@ from django_eventbus.transports.rabbitmq.parameters import BrokerAddress, proces
 
 logger = logging.getLogger("django_eventbus.transports.rabbitmq")
 
+#: A higher count does not make the wait before a return any longer.
+_MOST_DELIVERIES = 300
+
 
 class RabbitmqDelivery:
     """A delivery of one channel. Its tag is valid only on that channel."""
@@ -28,8 +31,7 @@ class RabbitmqDelivery:
         self.is_redelivered = bool(method.redelivered)
         self._feed = feed
         self._tag: int = method.delivery_tag
-        deliveries = message.headers.get("x-delivery-count", 0)
-        self._deliveries = deliveries if isinstance(deliveries, int) else 0
+        self._deliveries = _earlier_deliveries(message) if self.is_redelivered else 0
 
     def ack(self) -> None:
         self._feed.settle(self._tag, is_ack=True)
@@ -39,6 +41,13 @@ class RabbitmqDelivery:
         # it, the broker would dead-letter a message that another worker may still be handling.
         patience = 1 + self._deliveries // 10
         self._feed.settle(self._tag, is_ack=False, after=after * patience)
+
+
+def _earlier_deliveries(message: Message) -> int:
+    # RabbitMQ 4.3 counts returned messages in the first header only. A first delivery may have
+    # either from its publisher.
+    count = message.number("x-acquired-count") or message.number("x-delivery-count")
+    return min(count, _MOST_DELIVERIES)
 
 
 class RabbitmqSubscriber:

@@ -239,6 +239,58 @@ def test_a_timestamp_is_read_in_seconds_or_milliseconds_or_counts_as_none(line, 
     assert InboxRecord.objects.get().sent_at == sent_at
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        pytest.param(
+            header(b"x-redriven-at", b"S", text(b"9999-12-31T23:59:59+00:00")),
+            id="re-driven at the end of time",
+        ),
+        pytest.param(
+            header(b"x-delivery-count", b"l", struct.pack(">q", -100)), id="a negative count"
+        ),
+        pytest.param(
+            header(b"x-delivery-count", b"l", struct.pack(">q", 2**62)), id="a huge count"
+        ),
+    ],
+)
+def test_a_header_that_was_made_up_neither_ends_nor_delays_a_consumer(line, headers):
+    acts = line.transport.subscriber([conf.queue("acts")], prefetch=1)
+    line.send(b'{"do": "fail once"}', "act.now", type=b"act.now", headers=headers)
+
+    # Returned once, as in an outage: it comes again within seconds.
+    acts.receive(20).release(after=0.1)
+    for _ in range(2):
+        delivery = acts.receive(10)
+        assert delivery, "the message is held"
+        line.consumer.consume(delivery)
+    acts.close()
+
+    assert Effect.objects.filter(subscription="shop.act").count() == 1
+    assert not DeadLetter.objects.exists()
+
+
+def test_a_message_with_thousands_of_headers_is_parked_unread(line):
+    many = b"".join(header(b"h%d" % number, b"t", b"\x01") for number in range(9_000))
+    line.send(headers=many)
+
+    line.consume()
+
+    letter = DeadLetter.objects.get()
+    assert (letter.kind, bytes(letter.body)) == ("undecodable", BODY)
+    assert "more than 1000 headers" in letter.error
+
+
+def test_the_payload_of_a_huge_body_is_not_decoded_to_be_parked(line):
+    body = b"[" + b"1," * 5_000_000 + b"1]"
+    line.send(body)
+
+    line.consume()
+
+    letter = DeadLetter.objects.get()
+    assert (letter.kind, letter.payload, bytes(letter.body)) == ("undecodable", None, body)
+
+
 def test_headers_that_cannot_be_sent_on_do_not_stop_a_retry(amqp, line, caplog):
     huge = b"".join(
         header(name, b"d", struct.pack(">d", 1e300))
