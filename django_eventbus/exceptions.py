@@ -26,7 +26,8 @@ EventBusError
 ├── BrokerRefused           the broker refused a request, such as a login
 ├── Unavailable             an outage, never a failed attempt
 │   ├── BrokerUnavailable
-│   └── DatabaseUnavailable
+│   ├── DatabaseUnavailable
+│   └── RecordingFailed     the outcome of a message cannot be recorded
 └── Verdict                 raised by handlers to choose the outcome
     ├── RetryLater
     ├── GiveUp
@@ -173,6 +174,19 @@ class DatabaseUnavailable(Unavailable):
     """The database does not answer; a new connection fails too."""
 
     kind = "database"
+
+
+class RecordingFailed(Unavailable):
+    """
+    The outcome of a message cannot be recorded, and the message is not the reason.
+
+    For example a column is missing, the database is read-only, or its disk is full.
+    """
+
+    kind = "recording"
+
+    def __init__(self, place: str) -> None:
+        super().__init__(f"The outcome of a message cannot be recorded: {place}.")
 
 
 class Verdict(EventBusError):

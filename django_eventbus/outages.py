@@ -10,7 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from django.db import Error, InterfaceError, OperationalError, connections
+from django.db import (
+    DataError,
+    Error,
+    IntegrityError,
+    InterfaceError,
+    OperationalError,
+    connections,
+)
 
 from django_eventbus.exceptions import DatabaseUnavailable, Unavailable
 from django_eventbus.signals import announce, outage
@@ -21,6 +28,8 @@ _RUN_AGAIN = ("40001", "40P01")
 _CONNECTION_GONE = ("08", "57P01", "57P02", "57P03")
 #: Which part of a process waits: a label of metrics and a column of outages (Outage.Part).
 Part = Literal["relay", "consumer", "transport", "command"]
+#: Data exceptions, violated constraints, and exceeded limits of a statement.
+_ABOUT_VALUES = ("22", "23", "54")
 _LOCKED = ("database is locked", "database table is locked")
 
 #: The number of errors of each kind of outage in this process; every try counts.
@@ -85,6 +94,19 @@ def is_lost(error: BaseException) -> bool:
 def is_locked(error: BaseException) -> bool:
     """Whether SQLite gave up waiting for another writer."""
     return isinstance(error, OperationalError) and any(each in str(error) for each in _LOCKED)
+
+
+def is_about_values(error: BaseException) -> bool:
+    """Whether *error* is about values that were to be written, and not about the database."""
+    if not isinstance(error, Error):
+        return isinstance(error, ValueError | OverflowError | TypeError | RecursionError)
+    sqlstate = getattr(error.__cause__, "sqlstate", None)
+    # SQLite has no states, and neither has an error that psycopg raises by itself.
+    return (
+        sqlstate.startswith(_ABOUT_VALUES)
+        if sqlstate
+        else isinstance(error, DataError | IntegrityError)
+    )
 
 
 def is_worth_running_again(error: BaseException) -> bool:

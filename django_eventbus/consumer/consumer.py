@@ -16,10 +16,19 @@ from django_eventbus.consumer.announcements import announce_settlement
 from django_eventbus.consumer.deliveries import ReadDelivery
 from django_eventbus.consumer.failures import Parking
 from django_eventbus.consumer.inbox import Inbox
+from django_eventbus.consumer.last_resort import LastResort
 from django_eventbus.dead_letters.parking import Discarded, find_discard, heal_unreached
 from django_eventbus.events.message import ORIGINAL_QUEUE, RETRY_COUNT, SUBSCRIPTION
 from django_eventbus.events.system import is_system_event, pong_to
-from django_eventbus.exceptions import BrokerUnavailable, Busy, Unavailable, Undecodable, Unmatched
+from django_eventbus.exceptions import (
+    BadSetting,
+    BrokerRefused,
+    BrokerUnavailable,
+    Busy,
+    Unavailable,
+    Undecodable,
+    Unmatched,
+)
 from django_eventbus.models import InboxRecord
 from django_eventbus.observability.tracing.spans import process_span
 from django_eventbus.outages import proven
@@ -46,6 +55,9 @@ _BUSY_PAUSE = 1.0
 _OUTAGE_PAUSE = 1.0
 
 
+_NOT_ABOUT_A_MESSAGE = (BadSetting, BrokerRefused, Busy, Unavailable)
+
+
 class Consumer:
     """Record, then act, then ack. Safe to use from many threads if its publisher is."""
 
@@ -57,6 +69,7 @@ class Consumer:
         self.publisher = publisher
         self.parking = Parking(publisher, dead_letter_queue)
         self.inbox = Inbox(self.parking)
+        self.last_resort = LastResort()
 
     def consume(self, delivery: Delivery) -> list[Settlement]:
         """Settle *delivery*. Raise Unavailable, with the delivery returned, in an outage."""
@@ -68,11 +81,18 @@ class Consumer:
             else:
                 self._settle(read, settlements)
             self._act(read, settlements)
+            self.last_resort.note_success(settlements)
         except Busy:
             read.release(_BUSY_PAUSE)
         except Unavailable:
             _return(read)
             raise
+        except _NOT_ABOUT_A_MESSAGE:
+            raise
+        # Errors of handlers are recorded. Without this, a message that cannot be recorded would
+        # end the process, and again after each restart.
+        except Exception as error:
+            self._settle_as_it_arrived(read, settlements, error)
         finally:
             # Also if a later subscription was busy: next time the settled ones are duplicates.
             for settlement in settlements:
@@ -103,10 +123,28 @@ class Consumer:
             is_redelivered=delivery.is_redelivered,
         )
         for each in subscriptions:
-            with process_span(each, arrival) as span:
-                settlements.append(span.settled(self.inbox.handle_once(each, arrival)))
+            try:
+                with process_span(each, arrival) as span:
+                    settlements.append(span.settled(self.inbox.handle_once(each, arrival)))
+            except _NOT_ABOUT_A_MESSAGE:
+                raise
+            # Caught for each: the others have nothing to do with it, and are handled.
+            except Exception as error:
+                settlements += self.last_resort.settle(delivery, [each], each.using, error)
         if is_unreached:
             _heal_unreached(delivery)
+
+    def _settle_as_it_arrived(
+        self, delivery: ReadDelivery, settlements: list[Settlement], error: Exception
+    ) -> None:
+        receivers = [] if delivery.problem else registry.receivers(delivery.queue, delivery.message)
+        using = database_of(delivery.queue)
+        try:
+            settlements += self.last_resort.settle(delivery, receivers, using, error)
+        except Unavailable:
+            _return(delivery)
+            raise
+        delivery.ack()
 
     def _act(self, delivery: Delivery, settlements: Sequence[Settlement]) -> None:
         pauses = [pause for each in settlements if (pause := _pause(each)) is not None]

@@ -35,7 +35,13 @@ from django_eventbus.events.event import cause, caused_by
 from django_eventbus.events.message import Message
 from django_eventbus.exceptions import Busy, NotCommitted, StartedTooOften, TooEarly, Unavailable
 from django_eventbus.models import DeadLetter, InboxMark, InboxRecord
-from django_eventbus.outages import is_away, is_worth_running_again, proven, unavailable
+from django_eventbus.outages import (
+    is_about_values,
+    is_away,
+    is_worth_running_again,
+    proven,
+    unavailable,
+)
 from django_eventbus.subscriptions.outcomes import Duplicate, Handled, Outcome
 from django_eventbus.subscriptions.retries import Decision, DecisionTime, decide
 from django_eventbus.subscriptions.subscription import Arrival, Settlement, Subscription, policy_for
@@ -266,6 +272,18 @@ class _Run:
             raise RuntimeError(f"the handler raised {type(error).__name__}") from error
 
     def _record(self, error: BaseException) -> Outcome:
+        try:
+            return self._record_once(error)
+        except (Busy, Unavailable):
+            raise
+        except Exception as problem:
+            if not is_about_values(problem):
+                raise
+        # Some headers can be received, but not recorded.
+        self.message = self.message.stripped()
+        return self._record_once(error)
+
+    def _record_once(self, error: BaseException) -> Outcome:
         with proven(self.using), transaction.atomic(using=self.using, durable=True):
             record = self._claim(InboxRecord.State.STARTED)
             if answer := record.answer_to(self.message):

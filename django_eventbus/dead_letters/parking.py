@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 from django.db import transaction
@@ -33,6 +34,9 @@ from django_eventbus.subscriptions.retries import error_text
 #: The maximum length of a traceback. Its end is kept, because the error is there.
 TRACEBACK_LIMIT = 20_000
 ERROR_LIMIT = 2_000
+#: A larger body is kept as bytes only: decoded, it takes many times its size in memory, and
+#: PostgreSQL refuses arrays of millions of elements.
+PAYLOAD_LIMIT = 4 * 1024 * 1024
 #: Dead letters that a person discarded, or replaced with an edited message.
 _CLOSED_BY_PERSON = Q(state=DeadLetter.State.DISCARDED) | (
     Q(state__in=(*DeadLetter.AWAITED, DeadLetter.State.REPLACED)) & ~Q(replaced_by="")
@@ -71,6 +75,7 @@ def park(
         "subscription": subscription,
         "queue": queue,
         "message_id": values.pop("message_id"),
+        "variant": "",
     }
     with transaction.atomic(using=using):
         values |= parking_columns(using)
@@ -84,6 +89,29 @@ def park(
             # Keep the round: the inbox skips a re-drive that is not newer than the last one.
             _reopen(letter, {**values, "round": letter.round})
     return letter
+
+
+def park_as_it_arrived(
+    message: Message, error: Exception, *, subscription: str, queue: str, using: str
+) -> DeadLetter:
+    """Write a dead letter of its own with the exact bytes, and without anything that was read."""
+    cause = parking_cause(Park(kind=DeadLetter.Kind.UNRECORDED, reason=""), error)
+    signature = failure_signature(subscription, cause)
+    plain = msgspec.structs.replace(message.identified(), headers={}, sent_at=None)
+    values = {
+        **message_columns(plain),
+        "kind": cause.kind,
+        "error_type": signature.error_type,
+        "error": storable(cause.error, ERROR_LIMIT),
+        "traceback": cause.traceback,
+        "fingerprint": signature.fingerprint,
+        "host": socket.gethostname()[:255],
+    }
+    with transaction.atomic(using=using):
+        values |= parking_columns(using)
+        _ensure_group(signature, using)
+        letters = DeadLetter.objects.using(using)
+        return letters.create(subscription=subscription, queue=queue, variant=uuid4().hex, **values)
 
 
 def _is_different_message(message: Message, letter: DeadLetter) -> bool:
@@ -198,6 +226,8 @@ def _values(message: Message, cause: ParkingCause, signature: FailureSignature) 
 
 def _payload(message: Message) -> Any:
     """Return the payload for a handler, or the whole body if its format is not valid."""
+    if len(message.body) > min(conf.max_body_bytes, PAYLOAD_LIMIT):
+        return None
     try:
         payload = _read(message)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -88,6 +88,8 @@ class DeadLetter(MessageColumns):
         START_LIMIT = "start_limit", _("start limit")
         #: The handler did not run, because an earlier event of its key is parked.
         HELD = "held", _("held")
+        #: An error kept the outcome from being recorded: the dead letter has the bytes only.
+        UNRECORDED = "unrecorded", _("could not be recorded")
         #: The following kinds were collected from a DLQ of the broker.
         DELIVERY_LIMIT = "delivery_limit", _("delivery limit")
         EXPIRED = "expired", _("expired")
@@ -98,6 +100,8 @@ class DeadLetter(MessageColumns):
     #: "" if the message reached no subscription.
     subscription = models.CharField(_("subscription"), max_length=255, blank=True)
     queue = models.CharField(_("queue"), max_length=255)
+    #: Tells dead letters apart that have the same message id, but not the same message.
+    variant = models.CharField(_("variant"), max_length=64, blank=True)
     key = models.CharField(_("key"), max_length=255, blank=True)
     state = models.CharField(_("state"), max_length=10, choices=State.choices, default=State.OPEN)
     kind = models.CharField(_("kind"), max_length=20, choices=Kind.choices)
@@ -143,7 +147,8 @@ class DeadLetter(MessageColumns):
         )
         constraints = (
             models.UniqueConstraint(
-                fields=["subscription", "queue", "message_id"], name="eventbus_dead_letter_once"
+                fields=["subscription", "queue", "message_id", "variant"],
+                name="eventbus_dead_letter_once",
             ),
         )
         indexes = (

@@ -48,6 +48,8 @@ class Outage(models.Model):
         BLOCKED = "blocked", _("blocked")
         REFUSED = "refused", _("refused")
         DATABASE = "database", _("database")
+        #: The outcome of a message could not be recorded.
+        RECORDING = "recording", _("recording")
         UNKNOWN = "unknown", _("unknown")
 
     class Part(models.TextChoices):

@@ -54,8 +54,12 @@ DLQ = [
 CONFIRMS = ["eventbus.rabbitmq.taken"]
 #: Between the row that says that a process lives and its counts.
 HEARTBEAT = ["eventbus.heartbeat.seen"]
-#: Killed in tests/monitoring/test_ping.py and tests/end_to_end/test_ordering.py.
-ELSEWHERE = ["eventbus.pings.answered", "eventbus.ordering.waiting"]
+#: Killed in the tests of pings, of ordered queues and of the last resort.
+ELSEWHERE = [
+    "eventbus.pings.answered",
+    "eventbus.ordering.waiting",
+    "eventbus.last_resort.parked",
+]
 PRUNING = ["eventbus.pruning.marked", "eventbus.pruning.deleted"]
 #: Killed in tests/end_to_end/test_plans.py.
 PLANS = [
