@@ -17,6 +17,7 @@ from django_eventbus.consumer.deliveries import ReadDelivery
 from django_eventbus.consumer.failures import Parking
 from django_eventbus.consumer.inbox import Inbox
 from django_eventbus.consumer.last_resort import LastResort
+from django_eventbus.dead_letters.broker_deaths import has_expired
 from django_eventbus.dead_letters.parking import Discarded, find_discard, heal_unreached
 from django_eventbus.events.message import ORIGINAL_QUEUE, RETRY_COUNT, SUBSCRIPTION
 from django_eventbus.events.system import is_system_event, pong_to
@@ -223,7 +224,10 @@ def _others(pairs: Sequence[tuple[Outgoing, Receipt]]) -> list[Receipt]:
 
 def _meant_for(delivery: Delivery) -> str:
     """Return the name of another queue that the copy is for, or ""."""
-    # If tiers return through a shared exchange, every bound queue receives every copy.
+    # If tiers return through a shared exchange, every bound queue receives every copy. Otherwise
+    # a copy returns to its own queue only, and the header is a mistake or a lie.
+    if not conf.names["tier_return_exchange"] or not has_expired(delivery.message):
+        return ""
     meant = delivery.message.text(ORIGINAL_QUEUE)
     return meant if meant and meant != delivery.queue else ""
 

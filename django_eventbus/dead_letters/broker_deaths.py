@@ -74,6 +74,11 @@ def with_original_route(message: Message, queue: str) -> Message:
     return replace(message, exchange=exchange, routing_key=key)
 
 
+def has_expired(message: Message) -> bool:
+    """Whether the broker moved *message* because its time in a queue, such as a tier, was over."""
+    return any(each.get("reason") == "expired" for each in _death_entries(message))
+
+
 def _death_entry(message: Message, queue: str) -> Mapping[str, Any]:
     """Return the entry of x-death for *queue*. A retried message also has one for its tier."""
     deaths = _death_entries(message)

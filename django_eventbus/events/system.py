@@ -15,6 +15,8 @@ PING = "system.ping"
 PONG = "system.pong"
 #: The second is the ping of nano-service.
 PINGS = (PING, "system.ping.1")
+#: Other types of this kind belong to somebody else, and are handled or parked like every event.
+_OWN_TYPES = (*PINGS, PONG)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +34,9 @@ def is_system(topic: str) -> bool:
 
 
 def is_system_event(message: Message) -> bool:
-    return any(map(is_system, message.topics))
+    """Whether *message* is a ping or a pong."""
+    # Not by its first routing key, which is a header that anybody may send.
+    return (message.type or message.routing_key) in _OWN_TYPES
 
 
 def ping_of(service: str) -> Message:

@@ -21,6 +21,10 @@ def with_settings(settings, **changes):
     settings.EVENTBUS = {**settings.EVENTBUS, **changes}
 
 
+#: What the broker adds when a message leaves a tier.
+EXPIRED = [{"queue": "their.queue.retry.1s", "reason": "expired", "count": 1}]
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -140,11 +144,26 @@ def test_a_copy_of_our_own_is_parked_even_where_the_unmatched_is_ignored(bus, se
     assert bus.letter.subscription == "gone"
 
 
-def test_a_copy_for_another_queue_is_skipped_and_counted(bus):
+def test_a_header_with_another_queue_makes_no_message_vanish(bus):
+    ran = []
+    bus.subscribe("#", name="all")(ran.append)
+    bus.put(headers={ORIGINAL_QUEUE: "their.queue"})
+    bus.put(headers={ORIGINAL_QUEUE: "their.queue", "x-death": EXPIRED}, body=b"not JSON")
+
+    bus.consume()
+    bus.consume()
+
+    assert [event.type for event in ran] == ["order.placed"]
+    assert DeadLetter.objects.get().kind == "undecodable"
+
+
+def test_a_copy_for_another_queue_is_skipped_where_tiers_share_their_way_back(bus, settings):
+    with_settings(settings, NAMES={"tier_return_exchange": "{namespace}.events"})
     ran, counted = [], []
     bus.subscribe("#", name="all")(lambda event: ran.append(event))
-    bus.put(headers={SUBSCRIPTION: "theirs", ORIGINAL_QUEUE: "their.queue", RETRY_COUNT: 1})
-    bus.put(headers={ORIGINAL_QUEUE: "their.queue"}, body=b"not JSON")
+    theirs = {ORIGINAL_QUEUE: "their.queue", "x-death": EXPIRED}
+    bus.put(headers={**theirs, SUBSCRIPTION: "theirs", RETRY_COUNT: 1})
+    bus.put(headers=theirs, body=b"not JSON")
 
     def count(sender, reason, **kwargs):
         counted.append(reason)

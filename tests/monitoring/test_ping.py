@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from django_eventbus import Event, publish, subscribe
 from django_eventbus.conf import conf
-from django_eventbus.events.message import Message
+from django_eventbus.events.message import ORIGINAL_ROUTING_KEY, Message
 from django_eventbus.events.system import PINGS, answer_in, pong_to
 from django_eventbus.exceptions import InvalidEvent
 from django_eventbus.models import Binding, DeadLetter, InboxRecord, QueuedMessage
@@ -120,11 +120,9 @@ def test_a_timeout_that_is_none_is_refused(two_queues, wrong):
         ping(f"--timeout={wrong}")
 
 
-@pytest.mark.parametrize("event_type", [*PINGS, "system.unheard.of", "system"])
+@pytest.mark.parametrize("event_type", [*PINGS, "system.pong"])
 @pytest.mark.parametrize("body", [b"{}", b"no JSON"])
-def test_a_system_event_reaches_no_handler_no_inbox_and_no_dead_letter(
-    bus, two_queues, event_type, body
-):
+def test_a_ping_reaches_no_handler_no_inbox_and_no_dead_letter(bus, two_queues, event_type, body):
     bus.put(queue="a", type=event_type, body=body)
     bus.put(queue="a", type=event_type, body=body, id="")
     bus.put(queue="a", type="", routing_key=event_type, body=body)
@@ -137,12 +135,21 @@ def test_a_system_event_reaches_no_handler_no_inbox_and_no_dead_letter(
     assert not QueuedMessage.objects.exists()
 
 
-def test_an_event_that_only_sounds_alike_is_handled(bus, two_queues):
-    bus.put(queue="a", type="systematic.review")
+@pytest.mark.parametrize("event_type", ["systematic.review", "system.disk.full", "system"])
+def test_an_event_that_only_sounds_like_a_ping_is_handled(bus, two_queues, event_type):
+    bus.put(queue="a", type=event_type)
 
     bus.consume("a")
 
-    assert [event.type for event in two_queues] == ["systematic.review"]
+    assert [event.type for event in two_queues] == [event_type]
+
+
+def test_a_header_does_not_make_an_event_a_ping(bus, two_queues):
+    bus.put(queue="a", type="order.placed", headers={ORIGINAL_ROUTING_KEY: "system.ping"})
+
+    bus.consume("a")
+
+    assert [event.type for event in two_queues] == ["order.placed"]
 
 
 @table("event_type", PINGS)
