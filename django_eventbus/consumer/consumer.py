@@ -18,8 +18,19 @@ from django_eventbus.consumer.failures import Parking
 from django_eventbus.consumer.inbox import Inbox
 from django_eventbus.consumer.last_resort import LastResort
 from django_eventbus.dead_letters.broker_deaths import has_expired
-from django_eventbus.dead_letters.parking import Discarded, find_discard, heal_unreached
-from django_eventbus.events.message import ORIGINAL_QUEUE, RETRY_COUNT, SUBSCRIPTION
+from django_eventbus.dead_letters.parking import (
+    Discarded,
+    find_discard,
+    heal_unreached,
+    highest_round,
+)
+from django_eventbus.events.message import (
+    ORIGINAL_QUEUE,
+    REDRIVEN_COUNT,
+    RETRY_COUNT,
+    SUBSCRIPTION,
+    Message,
+)
 from django_eventbus.events.system import is_system_event, pong_to
 from django_eventbus.exceptions import (
     BadSetting,
@@ -77,6 +88,8 @@ class Consumer:
         read = ReadDelivery(delivery)
         settlements: list[Settlement] = []
         try:
+            if read.message.round:
+                read.message = _with_possible_round(read)
             if is_system_event(read.message):
                 answer_ping(read, self.publisher)
             else:
@@ -234,12 +247,29 @@ def _meant_for(delivery: Delivery) -> str:
 
 def _unmatched(delivery: Delivery) -> Unmatched:
     message = delivery.message
+    if registry.named(message.subscription):
+        return Unmatched(
+            f"the subscription {message.subscription!r} is not on {delivery.queue}, or does not "
+            f"match {message.type!r}"
+        )
     if message.subscription:
         return Unmatched(
             f"this project has no subscription {message.subscription!r}; if it was renamed, "
             f"add aliases=[{message.subscription!r}] to the new one"
         )
     return Unmatched(f"no subscription on {delivery.queue} matches {message.type!r}")
+
+
+def _with_possible_round(delivery: Delivery) -> Message:
+    """Return the message with a round that is at most one above the highest that is recorded."""
+    # The round is a header, which anybody may send. A higher one could never be re-driven.
+    message = delivery.message.identified()
+    highest = 0
+    for using in {each.using for each in registry.on_queue(delivery.queue)} or {DEFAULT_DB_ALIAS}:
+        with proven(using):
+            highest = max(highest, highest_round(message.id, using))
+    headers = {**delivery.message.headers, REDRIVEN_COUNT: min(message.round, highest + 1)}
+    return replace(delivery.message, headers=headers)
 
 
 def _heal_unreached(delivery: Delivery) -> None:

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import msgspec
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Max, Q
 from django.utils.translation import override
 
 from django_eventbus.conf import conf
@@ -25,7 +25,7 @@ from django_eventbus.events.formats import read
 from django_eventbus.events.message import EDITED_FROM, KEY, Message, is_made
 from django_eventbus.events.text import storable, storable_json
 from django_eventbus.exceptions import Busy, Skip, Undecodable
-from django_eventbus.models import DeadLetter, FailureGroup
+from django_eventbus.models import DeadLetter, FailureGroup, InboxRecord
 from django_eventbus.models.message_columns import message_columns
 from django_eventbus.models.reasons import SkipReason
 from django_eventbus.subscriptions.outcomes import Park
@@ -138,6 +138,13 @@ def heal_unreached(message: Message, *, queue: str, using: str) -> int:
     """Close the dead letter of a re-driven message that was parked without a subscription."""
     letters = DeadLetter.objects.using(using).filter(queue=queue)
     return letters.heal([""], message.identified().id, DeadLetter.WAITING)
+
+
+def highest_round(message_id: str, using: str) -> int:
+    """Return the highest round that is recorded for a message, in the inbox or as a dead letter."""
+    tables = (InboxRecord.objects, DeadLetter.objects)
+    found = (table.using(using).filter(message_id=message_id) for table in tables)
+    return max(rows.aggregate(highest=Max("round"))["highest"] or 0 for rows in found)
 
 
 class Discarded(Skip):

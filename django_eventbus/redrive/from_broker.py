@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-from django.db.models import Max
 from django.utils import timezone
 
 from django_eventbus.conf import conf
@@ -21,6 +20,7 @@ from django_eventbus.dead_letters.broker_deaths import (
     owning_queue,
     with_original_route,
 )
+from django_eventbus.dead_letters.parking import highest_round
 from django_eventbus.events.formats import recognised
 from django_eventbus.events.message import (
     ORIGINAL_QUEUE,
@@ -32,7 +32,6 @@ from django_eventbus.events.message import (
 )
 from django_eventbus.events.text import storable
 from django_eventbus.exceptions import UnknownQueue
-from django_eventbus.models import DeadLetter, InboxRecord
 from django_eventbus.models.reasons import StayReason
 from django_eventbus.observability.tracing.spans import redriven
 from django_eventbus.outages import proven
@@ -217,14 +216,8 @@ def _next_round(found: DlqMessage) -> int:
     rounds = [found.message.round]
     for using in registry.databases():
         with proven(using):
-            records = InboxRecord.objects.using(using).filter(message_id=message_id)
-            letters = DeadLetter.objects.using(using).filter(message_id=message_id)
-            rounds += [_highest(records), _highest(letters.filter(queue=found.queue))]
+            rounds.append(highest_round(message_id, using))
     return max(rounds) + 1
-
-
-def _highest(rows: Any) -> int:
-    return int(rows.aggregate(highest=Max("round"))["highest"] or 0)
 
 
 def _refusal(receipt: Receipt) -> Stay:

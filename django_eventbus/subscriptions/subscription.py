@@ -199,7 +199,10 @@ class Registry:
     def receivers(self, queue: str, message: Message) -> list[Subscription]:
         """Return the subscription that *message* is addressed to, or all that match it on *queue*."""
         if name := message.subscription:
-            return [found] if (found := self.named(name)) else []
+            found = self.named(name)
+            # The name is in a header, which anybody may send to any queue.
+            is_ours = found and found.queue == queue and found.matches(message)
+            return [found] if found and is_ours else []
         taking = [each for each in self.on_queue(queue) if each.matches(message)]
         if any(each.route is COMMANDS for each in taking):
             # A subscription to events on the same queue does not receive commands.

@@ -7,7 +7,7 @@ import pytest
 from django_eventbus import publish, signals
 from django_eventbus.conf import conf
 from django_eventbus.consumer.consumer import Consumer
-from django_eventbus.events.message import ORIGINAL_QUEUE, RETRY_COUNT, SUBSCRIPTION
+from django_eventbus.events.message import ORIGINAL_QUEUE, REDRIVEN_COUNT, RETRY_COUNT, SUBSCRIPTION
 from django_eventbus.exceptions import BrokerUnavailable, DatabaseUnavailable
 from django_eventbus.models import DeadLetter, InboxRecord, QueuedMessage
 from django_eventbus.redrive.letters import redrive
@@ -409,3 +409,41 @@ def test_events_published_in_a_handler_name_their_cause(bus):
 
     assert (metas[0].causation_id, metas[0].correlation_id) == (cause, "trail")
     assert metas[0].source == conf.service
+
+
+@pytest.mark.parametrize(
+    ("name", "event_type"), [("refund", "order.placed"), ("ship", "invoice.sent")]
+)
+def test_a_header_gives_no_message_to_a_subscription_that_would_not_receive_it(
+    bus, settings, name, event_type
+):
+    with_settings(settings, RETRY_DELAYS=[], TRIES=1)
+    ran = []
+    bus.subscribe("order.*", queue="money", name="refund")(lambda event: ran.append("refund"))
+    bus.subscribe("order.*", name="ship")(lambda event: ran.append("ship"))
+    bus.put(type=event_type, headers={SUBSCRIPTION: name})
+
+    bus.consume()
+
+    letter = DeadLetter.objects.get()
+    assert (ran, letter.kind, letter.subscription) == ([], "unmatched", name)
+
+
+@pytest.mark.parametrize("written", [2**30, 5, 1])
+def test_a_round_that_was_made_up_can_still_be_re_driven(bus, settings, written):
+    with_settings(settings, REDRIVE={"TRIES": 1})
+
+    @bus.subscribe("order.*", name="ship")
+    def fail(event):
+        raise ValueError("no stock")
+
+    bus.put(headers={REDRIVEN_COUNT: written, SUBSCRIPTION: "ship"})
+    bus.consume()
+    letter = DeadLetter.objects.get()
+    assert letter.round == 1
+
+    redrive([letter.pk], by="ada", using="default")
+    bus.drain()
+
+    letter.refresh_from_db()
+    assert (letter.round, letter.state) == (2, "open")
