@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 
-from django.db import connections, transaction
+from django.db import OperationalError, connections, transaction
 from django.utils import timezone
 
 from django_eventbus.conf import conf
@@ -38,6 +38,8 @@ logger = logging.getLogger("django_eventbus.outbox")
 #: The namespace of the advisory lock that a relay holds on a shard during its transaction.
 _LOCK_SPACE = 1_702_260_322
 _UNROUTABLE = "no queue is bound to receive it"
+_WAIT_FOR_RELAY = "10s"
+_LOCK_NOT_AVAILABLE = "55P03"
 
 #: The shortest and the longest time in seconds before a refused row is sent again.
 HOLD_WAIT = (5.0, 60.0)
@@ -241,6 +243,32 @@ class Relay:
         unsent = [row for row, verdict in verdicts if isinstance(verdict, Unroutable | Rejected)]
         DeadLetter.objects.using(self.using).mark_unsent(unsent)
         sys.audit("eventbus.relay.marked")
+
+
+def hold_shards(shards: Iterable[int], using: str) -> bool:
+    """
+    Wait until no relay sends rows of *shards*, and keep relays away until the transaction ends.
+
+    Return False if a relay is still sending after a while. In a transaction only.
+    """
+    # A relay locks no rows: whoever changes rows that are ready has to wait for the shard.
+    connection = connections[using]
+    if not connection.features.has_select_for_update_skip_locked:
+        return True
+    set_limit = "SELECT set_config('lock_timeout', %s, true)"
+    try:
+        with transaction.atomic(using=using), connection.cursor() as cursor:
+            cursor.execute("SELECT current_setting('lock_timeout')")
+            (limit,) = cursor.fetchone()
+            cursor.execute(set_limit, [_WAIT_FOR_RELAY])
+            for shard in sorted(set(shards)):
+                cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_LOCK_SPACE, shard])
+            cursor.execute(set_limit, [limit])
+    except OperationalError as error:
+        if getattr(error.__cause__, "sqlstate", "") != _LOCK_NOT_AVAILABLE:
+            raise
+        return False
+    return True
 
 
 def _outgoing(row: OutboxEvent) -> Outgoing:

@@ -36,6 +36,7 @@ from django_eventbus.models.querysets import update_grouped
 from django_eventbus.models.reasons import LetterReason, SkipReason, UnansweredReason
 from django_eventbus.observability.tracing.spans import redriven
 from django_eventbus.outbox.outbox_rows import addressed_row
+from django_eventbus.outbox.relay import hold_shards
 from django_eventbus.redrive.edited_message import Edit, edited_message, is_unchanged, patched
 from django_eventbus.signals import announce, event_redriven
 
@@ -203,8 +204,10 @@ def _without_replaced(letters_to_send: list[LetterToSend], using: str) -> list[L
     if not former:
         return letters_to_send
     rows = OutboxEvent.objects.using(using).filter(message_id__in=former)
-    # With a lock: if a relay is publishing one of them now, both messages would run.
-    states = list(rows.select_for_update().values_list("message_id", "state"))
+    # If a relay is publishing one of them now, both messages would run.
+    if not hold_shards(rows.values_list("shard", flat=True), using):
+        return [each for each in letters_to_send if not each.letter.replaced_by]
+    states = list(rows.values_list("message_id", "state"))
     published = {key for key, state in states if state == OutboxEvent.State.PUBLISHED}
     rows.exclude(message_id__in=published).update(state=OutboxEvent.State.CANCELLED)
     leaving = [each for each in letters_to_send if each.letter.replaced_by not in published]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from datetime import timedelta
 
 import pytest
+from django.db import connection
 from django.utils import timezone
 
 from django_eventbus import Event
@@ -22,6 +24,8 @@ from django_eventbus.redrive.letters import edit_and_redrive, mark_unanswered, r
 from django_eventbus.redrive.plans import Pace, make_plan, progress
 from tests.outbox.test_relay import ScriptedPublisher
 from tests.shop.models import Effect
+from tests.support.helpers import eventually
+from tests.support.interludes import interlude
 from tests.support.tables import table
 
 pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
@@ -287,6 +291,39 @@ def test_an_edited_message_that_was_published_again_closes_the_original(bus, let
     redrive([letter.pk], by="bob", using="default")
 
     assert ran == run(bus) == [new]
+    assert again(letter).state == "replaced"
+
+
+def is_somebody_waiting():
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+        return cursor.fetchone()
+
+
+@pytest.mark.postgres
+def test_an_original_is_not_re_driven_while_the_edited_message_is_being_sent(bus, letter, mended):
+    new = edit(letter)
+    lose_what_is_ready(bus)
+    OutboxEvent.objects.filter(message_id=new).publish_again()
+    redriven = []
+
+    def re_drive():
+        redriven.append(redrive([letter.pk], by="bob", using="default"))
+        connection.close()
+
+    other = threading.Thread(target=re_drive)
+
+    def re_drive_meanwhile():
+        other.start()
+        eventually(lambda: redriven or is_somebody_waiting())
+
+    # The relay has claimed the edited message, and has no confirm yet.
+    with interlude("relay.claimed", re_drive_meanwhile):
+        bus.relay()
+    other.join(20)
+
+    assert redriven == [0]
+    assert run(bus) == [new]
     assert again(letter).state == "replaced"
 
 

@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 
-MESSAGES = int(os.environ.get("EVENTBUS_TEST_FUZZ", "1000"))
+MESSAGES = int(os.environ.get("EVENTBUS_TEST_FUZZ", "500"))
 HEADERS = [
     *(each for name, each in vars(names).items() if name.isupper() and isinstance(each, str)),
     "x-death", "x-delivery-count", "x-acquired-count", "x-first-death-reason", "own",
