@@ -19,6 +19,7 @@ from django_eventbus.admin.model_admin import (
     ago,
 )
 from django_eventbus.admin.permissions import visible_queues
+from django_eventbus.admin.related import MESSAGE_LOOKUP
 from django_eventbus.conf import conf
 from django_eventbus.durations import label
 from django_eventbus.models import InboxRecord
@@ -33,6 +34,7 @@ class InboxRecordAdmin(ReadOnlyAdmin):
     sortable_by = ()
     list_display = ("type", "subscription", "state", "tried", "settled", "what_failed")
     list_filter = ("state", TypeFilter, QueueFilter, SubscriptionFilter, "settled_at")
+    linked_lookups = (MESSAGE_LOOKUP,)
     search_fields = ("message_id__startswith", "type__startswith", "error__icontains")
     search_help_text = _("Message id, type, or words of the error")
     fieldsets = (

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
+from django.contrib.admin.filters import FieldListFilter
 from django.contrib.admin.models import LogEntry
 from django.contrib.admin.views.main import ERROR_FLAG, SEARCH_VAR
 from django.contrib.contenttypes.models import ContentType
 from django.core.paginator import Paginator
 from django.db.models import Model, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern
 from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.html import format_html
@@ -21,7 +25,13 @@ from django.utils.timesince import timesince
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext_lazy
 
+from django_eventbus.admin.pages import error_page
 from django_eventbus.admin.related import attempts_of, other_rows
+from django_eventbus.admin.statement_limit import (
+    StatementTimeout,
+    limited_statements,
+    timeout_text,
+)
 from django_eventbus.events.text import is_storable
 
 if TYPE_CHECKING:
@@ -65,9 +75,46 @@ class PlainReadOnlyAdmin(_ModelAdmin):
     show_full_result_count = False
     list_per_page = 50
     paginator = CappedPaginator
+    #: Lookups in links of other pages, beside those of list_filter.
+    linked_lookups: ClassVar[tuple[str, ...]] = ()
 
     class Media:
         css = {"all": ["eventbus/admin.css"]}
+
+    @property
+    def urls(self) -> list[URLPattern]:
+        """The pages of get_urls(), also of subclasses, each with limited statements."""
+        patterns = super().urls
+        for pattern in patterns:
+            pattern.callback = self._limited(pattern.callback)
+        return patterns
+
+    def _limited(self, view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+        @wraps(view)
+        def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+            try:
+                with limited_statements():
+                    response = view(request, *args, **kwargs)
+                    # Most queries of a list run while its template is rendered.
+                    return response.render() if isinstance(response, TemplateResponse) else response
+            except StatementTimeout:
+                return error_page(self, request, _("This took too long"), timeout_text(), 503)
+
+        return answer
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
+        """Allow only the filters that the page offers: by any other, a user could guess a hidden value."""
+        return lookup in self.linked_lookups or lookup in self._offered_lookups(request)
+
+    def _offered_lookups(self, request: Any) -> Iterator[str]:
+        filters: Any = self.list_filter
+        for each in filters:
+            if isinstance(each, str):
+                field: Any = self.opts.get_field(each)
+                found: Any = FieldListFilter.create(field, request, {}, self.model, self, each)
+                yield from found.expected_parameters()
+            else:
+                yield each.parameter_name
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         """Redirect without filters that PostgreSQL cannot compare with, as Django does with invalid ones."""

@@ -34,6 +34,7 @@ from django_eventbus.admin.pages import (
     require_view,
 )
 from django_eventbus.admin.permissions import missing_permission, visible_queues
+from django_eventbus.admin.related import MESSAGE_LOOKUP
 from django_eventbus.conf import conf
 from django_eventbus.dead_letters import audit
 from django_eventbus.models import OutboxEvent
@@ -138,6 +139,7 @@ class OutboxEventAdmin(MessageAdmin):
     ordering = ("-id",)
     list_display = ("type", "outlook", "addressed_to", "key", "created", "what_failed")
     list_filter = ("state", TypeFilter, QueueFilter, SubscriptionFilter, "created_at")
+    linked_lookups = (MESSAGE_LOOKUP,)
     search_fields = (
         "message_id__startswith", "correlation_id__exact", "key__exact", "type__startswith",
     )  # fmt: skip

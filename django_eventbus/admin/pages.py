@@ -78,7 +78,7 @@ def _bound(view: View, model_admin: ModelAdmin[Any]) -> View:
         try:
             return view(model_admin, request, *args, **kwargs)
         except (BadSelection, BadRequest) as error:
-            return _error_page(model_admin, request, _("This cannot be shown"), str(error), 400)
+            return error_page(model_admin, request, _("This cannot be shown"), str(error), 400)
         except PermissionDenied as error:
             if not str(error):
                 raise
@@ -89,12 +89,13 @@ def _bound(view: View, model_admin: ModelAdmin[Any]) -> View:
 
 def not_allowed(model_admin: ModelAdmin[Any], request: HttpRequest, problem: str) -> HttpResponse:
     """Return the page that says why the user may not do this."""
-    return _error_page(model_admin, request, _("This is not allowed"), problem, 403)
+    return error_page(model_admin, request, _("This is not allowed"), problem, 403)
 
 
-def _error_page(
+def error_page(
     model_admin: ModelAdmin[Any], request: HttpRequest, title: str, problem: str, status: int
 ) -> HttpResponse:
+    """Return a page that says what is wrong."""
     response = page(model_admin, request, "error", title, problem=problem)
     response.status_code = status
     return response

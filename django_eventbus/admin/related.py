@@ -122,7 +122,9 @@ def _url(site: AdminSite, row: Model) -> str:
 
 ROWS_LIMIT = 10
 ATTEMPTS_LIMIT = 20
-_CHANGELIST = ("changelist", "message_id__exact")
+#: The lookup of a message in the lists of the outbox and the inbox.
+MESSAGE_LOOKUP = "message_id__exact"
+_CHANGELIST = ("changelist", MESSAGE_LOOKUP)
 
 
 def attempts_of(row: Any) -> list[Attempt]:

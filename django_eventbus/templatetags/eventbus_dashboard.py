@@ -72,5 +72,14 @@ def eventbus_dashboard(context: RequestContext) -> dict[str, Any]:
     """Render the dashboard, as far as the user may see it."""
     # Imported here: to check templates, Django imports every tag library, even without its admin.
     from django_eventbus.admin.dashboard import dashboard_of
+    from django_eventbus.admin.statement_limit import (
+        StatementTimeout,
+        limited_statements,
+        timeout_text,
+    )
 
-    return dashboard_of(context.request)
+    try:
+        with limited_statements():
+            return dashboard_of(context.request)
+    except StatementTimeout:
+        return {"denial": timeout_text()}

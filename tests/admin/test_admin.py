@@ -154,7 +154,7 @@ def test_a_message_is_found_by_the_start_of_its_id(admin_client, letter):
 
 
 def test_lists_do_not_read_bodies(admin_client, letter, django_assert_max_num_queries):
-    with django_assert_max_num_queries(20) as queries:
+    with django_assert_max_num_queries(28) as queries:
         admin_client.get(OUTBOX)
 
     assert not [

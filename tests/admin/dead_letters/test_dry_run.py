@@ -688,7 +688,7 @@ def test_who_may_see_no_queue_is_told(letters, settings):
 
 
 def test_lists_do_not_read_bodies(admin_client, letters, django_assert_max_num_queries):
-    with django_assert_max_num_queries(40) as queries:
+    with django_assert_max_num_queries(80) as queries:
         admin_client.get(f"{LIST}?state=open")
         admin_client.get(GROUPS)
 
