@@ -5,6 +5,32 @@ import django_eventbus.models.lookups
 import django_eventbus.models.monitoring
 from django.db import migrations, models
 
+APPEND_ONLY = """
+CREATE FUNCTION eventbus_refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'The audit is append-only: an entry cannot be changed or deleted.'
+        USING ERRCODE = 'restrict_violation';
+END $$;
+CREATE TRIGGER eventbus_audit_append_only BEFORE UPDATE OR DELETE ON eventbus_auditentry
+    FOR EACH ROW EXECUTE FUNCTION eventbus_refuse_change();
+"""
+NOT_APPEND_ONLY = """
+DROP TRIGGER eventbus_audit_append_only ON eventbus_auditentry;
+DROP FUNCTION eventbus_refuse_change();
+"""
+
+
+class PostgresSQL(migrations.RunSQL):
+    """SQL for PostgreSQL; nothing on other databases."""
+
+    def database_forwards(self, app_label, schema_editor, from_state, to_state):
+        if schema_editor.connection.vendor == "postgresql":
+            super().database_forwards(app_label, schema_editor, from_state, to_state)
+
+    def database_backwards(self, app_label, schema_editor, from_state, to_state):
+        if schema_editor.connection.vendor == "postgresql":
+            super().database_backwards(app_label, schema_editor, from_state, to_state)
+
 
 class Migration(migrations.Migration):
 
@@ -393,4 +419,5 @@ class Migration(migrations.Migration):
                 'constraints': [models.UniqueConstraint(fields=('dead_letter', 'plan'), name='eventbus_planned_once')],
             },
         ),
+        PostgresSQL(APPEND_ONLY, NOT_APPEND_ONLY, hints={"model_name": "auditentry"}),
     ]

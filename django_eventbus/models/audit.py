@@ -21,6 +21,11 @@ class AuditQuerySet(models.QuerySet["AuditEntry"]):
     def delete(self) -> NoReturn:
         raise AppendOnly("The audit is append-only: an entry cannot be deleted.")
 
+    def bulk_create(self, *args: Any, **options: Any) -> list[AuditEntry]:
+        if options.get("update_conflicts"):
+            raise AppendOnly("The audit is append-only: an entry cannot be changed.")
+        return super().bulk_create(*args, **options)
+
 
 class AuditEntry(models.Model):
     """An action of a person, or the end of a plan of a person."""
@@ -85,10 +90,12 @@ class AuditEntry(models.Model):
         at = timezone.localtime(self.at) if timezone.is_aware(self.at) else self.at
         return f"{at:%Y-%m-%d %H:%M} {self.by}: {self.get_verb_display()} {self.count}"
 
-    def save(self, *args: Any, **options: Any) -> None:
-        if not self._state.adding:
+    def _do_update(self, base_qs: Any, using: Any, pk_val: Any, *args: Any, **options: Any) -> Any:
+        # Not save() or save_base(), which loaddata bypasses: every update of a row ends here, also
+        # that of a new instance with the id of a row.
+        if base_qs.filter(pk=pk_val).exists():
             raise AppendOnly("The audit is append-only: an entry cannot be changed.")
-        super().save(*args, **options)
+        return False
 
     def delete(self, *args: Any, **options: Any) -> NoReturn:
         raise AppendOnly("The audit is append-only: an entry cannot be deleted.")
