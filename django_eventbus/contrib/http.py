@@ -7,10 +7,13 @@ import hashlib
 import hmac
 import http.client
 import re
+import socket
 import ssl
 import string
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -51,10 +54,10 @@ class Endpoint:
         connection = self._connection()
         try:
             connection.connect()
-            connection.sock.settimeout(self.read_timeout)
-            connection.request("POST", self.path, body, self._headers(event, body))
-            with connection.getresponse() as response:
-                excerpt = _excerpt(response)
+            with _deadline(connection.sock, self.read_timeout):
+                connection.request("POST", self.path, body, self._headers(event, body))
+                with connection.getresponse() as response:
+                    excerpt = _excerpt(response)
         except (OSError, http.client.HTTPException) as error:
             raise ForwardFailed(f"{self.host} did not answer: {type(error).__name__}") from error
         finally:
@@ -96,6 +99,32 @@ class Endpoint:
             digest = hmac.digest(self.secret, signed, hashlib.sha256)
             headers["webhook-signature"] = f"v1,{base64.b64encode(digest).decode()}"
         return headers
+
+
+@contextmanager
+def _deadline(connected: socket.socket, seconds: float) -> Iterator[None]:
+    """Raise TimeoutError after *seconds*, however slowly the other side sends."""
+    # The timeout of a socket begins again with each byte, and a header may arrive byte by byte.
+    connected.settimeout(seconds)
+    over = threading.Event()
+
+    def end() -> None:
+        over.set()
+        with suppress(OSError):
+            # Of the plain socket: that of a TLS socket would remove the state that a read uses.
+            socket.socket.shutdown(connected, socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except (OSError, http.client.HTTPException) as error:
+        if over.is_set():
+            raise TimeoutError from error
+        raise
+    finally:
+        timer.cancel()
 
 
 def _excerpt(response: http.client.HTTPResponse) -> str:

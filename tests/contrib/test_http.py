@@ -27,12 +27,15 @@ class Endpoint(ThreadingHTTPServer):
     """Answers as it is told, and keeps what it was sent."""
 
     status, headers, answer, length = 204, {}, b"", None
+    #: Bytes that it sends one by one, without an end.
+    trickle = b""
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Answer)
         self.requests = []
         self.go_on = threading.Event()
         self.go_on.set()
+        self.is_over = threading.Event()
 
     @property
     def url(self):
@@ -44,6 +47,11 @@ class Answer(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.requests.append((self.path, dict(self.headers), body))
         self.server.go_on.wait(20)
+        if self.server.trickle:
+            self.wfile.write(self.server.answer)
+            while self.write(self.server.trickle) and not self.server.is_over.wait(0.05):
+                pass
+            return
         self.send_response(self.server.status)
         for name, value in self.server.headers.items():
             self.send_header(name, value)
@@ -55,6 +63,13 @@ class Answer(BaseHTTPRequestHandler):
             # Until the other side hangs up.
             self.rfile.read(1)
 
+    def write(self, part):
+        try:
+            self.wfile.write(part)
+        except OSError:
+            return False
+        return True
+
     def log_message(self, *args): ...
 
 
@@ -65,6 +80,7 @@ def endpoint():
         thread.start()
         yield server
         server.go_on.set()
+        server.is_over.set()
         server.shutdown()
         thread.join(10)
 
@@ -194,6 +210,24 @@ def test_an_endpoint_that_does_not_answer_in_time_is_tried_again(bus, endpoint, 
 
     assert bus.consume() == [Retry(delay=30.0)]
     assert Attempt.objects.get().error == "127.0.0.1 did not answer: TimeoutError"
+
+
+@pytest.mark.parametrize(
+    ("start", "outcome"),
+    [(b"HTTP/1.1 20", Retry(delay=30.0)), (b"HTTP/1.1 200 OK\r\nX-Slow: ", Handled())],
+)
+def test_an_answer_that_arrives_byte_by_byte_ends_with_the_timeout(
+    bus, endpoint, forwarded, start, outcome
+):
+    forwarded(read_timeout="500ms")
+    endpoint.answer, endpoint.trickle = start, b"0"
+    bus.put()
+    began = time.monotonic()
+
+    assert bus.consume() == [outcome]
+    assert time.monotonic() - began < 5
+    errors = [each.error for each in Attempt.objects.all()]
+    assert errors in ([], ["127.0.0.1 did not answer: TimeoutError"])
 
 
 @table(
