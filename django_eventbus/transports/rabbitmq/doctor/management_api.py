@@ -12,7 +12,7 @@ from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import quote, unquote, urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from django_eventbus.conf import conf
 from django_eventbus.transports.rabbitmq.parameters import BrokerAddress
@@ -20,6 +20,32 @@ from django_eventbus.transports.rabbitmq.parameters import BrokerAddress
 
 class ManagementProblem(Exception):
     """The management plugin did not answer as expected; the text contains no secret."""
+
+
+class _SameOrigin(HTTPRedirectHandler):
+    """Follows no redirect to another server: urllib would send the password there."""
+
+    def redirect_request(
+        self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> Request | None:
+        """Return the request to *newurl*, or raise ManagementProblem."""
+        if _origin(newurl) != _origin(req.full_url):
+            fp.close()
+            scheme, host, port = _origin(newurl)
+            raise ManagementProblem(f"it redirects to another server, {scheme}://{host}:{port}")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _origin(url: str) -> tuple[str, str, int]:
+    parts = urlsplit(url)
+    return (
+        parts.scheme,
+        parts.hostname or "",
+        parts.port or (443 if parts.scheme == "https" else 80),
+    )
+
+
+_OPENER = build_opener(_SameOrigin)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +108,7 @@ class ManagementApi:
         """Return the answer for *path*, or None if there is nothing."""
         request = Request(f"{self._base}/{path}", headers=self._headers)  # noqa: S310
         try:
-            with urlopen(request, timeout=conf.broker_options.connect_timeout) as response:  # noqa: S310
+            with _OPENER.open(request, timeout=conf.broker_options.connect_timeout) as response:
                 self._measure_skew(response.headers.get("Date"))
                 return json.load(response)
         except HTTPError as error:
