@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from functools import cache
 from itertools import islice
 from typing import Any
+from unicodedata import normalize
 
 from asgiref.sync import sync_to_async
 from django.contrib.admin import ModelAdmin
@@ -31,8 +32,10 @@ COLUMNS = (
 )  # fmt: skip
 #: Dead letters that are in memory at a time.
 BATCH_SIZE = 500
-#: Characters that begin a formula in a spreadsheet.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+#: Characters that begin a formula in a spreadsheet; full-width forms are normalized to the first four.
+_FORMULA = ("=", "+", "-", "@", "\N{MINUS SIGN}")
+#: Characters that some spreadsheets remove from the start of a cell.
+_REMOVED = ("\t", "\r", "\n")
 Row = dict[str, Any]
 
 
@@ -125,7 +128,13 @@ def cell(value: Any) -> str:
     is_json = isinstance(value, dict | list | bool)
     text = json.dumps(value, ensure_ascii=False) if is_json else str(value)
     # An apostrophe first, as OWASP advises: quoting the cell does not keep it from being a formula.
-    return f"'{text}" if text.startswith(_FORMULA) and not isinstance(value, int) else text
+    return f"'{text}" if _may_be_formula(text) and not isinstance(value, int) else text
+
+
+def _may_be_formula(text: str) -> bool:
+    # By the first visible character: spreadsheets ignore blanks and invisible characters before it.
+    visible = next((each for each in text if each.isprintable() and not each.isspace()), "")
+    return text.startswith(_REMOVED) or normalize("NFKC", visible).startswith(_FORMULA)
 
 
 WRITERS: dict[str, tuple[Callable[[Iterable[Row]], Iterator[str]], str]] = {

@@ -691,7 +691,11 @@ def test_a_selection_is_exported_as_csv_that_is_no_formula(admin_client, bus, ch
 @table(
     ("value", "shown"),
     [(None, ""), (3, "3"), (-3, "-3"), ("-3", "'-3"), ("@a", "'@a"), ("+1", "'+1"),
-     ("\t=1", "'\t=1"), ({"a": 1}, '{"a": 1}'), ("a=1", "a=1")],
+     ("\t=1", "'\t=1"), ({"a": 1}, '{"a": 1}'), ("a=1", "a=1"), (" ", " "), (" a", " a"),
+     *((f"{start}1", f"'{start}1") for start in (
+        " =", "\u00a0+", "\u3000@", "\u200b=", "\ufeff-", "\x00=", " \t =", "\uff1d", "\uff0b",
+        "\uff0d", "\uff20", " \uff1d", "\u2212", "\ufe66",
+     ))],
 )  # fmt: skip
 def test_a_cell_is_never_a_formula(value, shown):
     assert cell(value) == shown
