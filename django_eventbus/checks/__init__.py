@@ -20,6 +20,11 @@ from django_eventbus.checks.databases import (
     check_time_zones,
     check_vendor,
 )
+from django_eventbus.checks.logins import (
+    check_passwords_in_urls,
+    check_plain_connections,
+    check_verification,
+)
 from django_eventbus.conf import NAME_LIMIT, SETTINGS, conf
 from django_eventbus.conf.parsers import is_word
 from django_eventbus.events.routing import COMMANDS, overlap
@@ -236,6 +241,9 @@ CHECKS: tuple[Callable[..., Iterator[CheckMessage]], ...] = (
     check_vendor,
     check_sqlite,
     check_time_zones,
+    check_passwords_in_urls,
+    check_plain_connections,
+    check_verification,
 )
 
 

@@ -123,6 +123,11 @@ class Conf:
         return bool(settings.USE_TZ)
 
     @property
+    def is_debug(self) -> bool:
+        """DEBUG of Django itself."""
+        return bool(settings.DEBUG)
+
+    @property
     def namespace(self) -> str:
         """NAMESPACE, or SERVICE up to its first hyphen, or "default"."""
         return _NAMESPACE.read(self.given) or self._prefix

@@ -386,3 +386,54 @@ def test_a_trace_url_without_a_place_for_the_id_is_an_error_that_shows_one(given
 
 def test_a_trace_url_may_have_other_braces():
     assert found(TRACE_URL='https://grafana.example/explore?left={"query":"{trace_id}"}') == {}
+
+
+@table("key", ["BROKER_URL", "MANAGEMENT_URL"])
+def test_a_password_in_a_url_is_told_where_the_debug_page_shows_settings(key):
+    scheme = "amqp" if key == "BROKER_URL" else "http"
+    given = {key: f"{scheme}://me:{SECRET}@localhost/"}
+
+    with override_settings(DEBUG=True):
+        problem = found(**given)["eventbus.W002"]
+        assert "eventbus.W002" not in found(**{key: f"{scheme}://guest:guest@localhost/"})
+        assert "eventbus.W002" not in found(
+            **{key: f"{scheme}://localhost/", "BROKER_PASSWORD": SECRET}
+        )
+    assert key in problem.msg
+    assert "BROKER_PASSWORD" in problem.hint
+    assert SECRET not in problem.msg + problem.hint
+    assert found(**given) == {}
+
+
+@table(
+    ("given", "is_told"),
+    [
+        ({"BROKER_URL": f"amqp://me:{SECRET}@broker/"}, True),
+        ({"BROKER_URL": f"amqp://me:{SECRET}@localhost,broker:5672/"}, True),
+        ({"BROKER_URL": f"amqp://me:p/{SECRET}@x@[2001:db8::1]:5672/"}, True),
+        ({"BROKER_URL": "amqp://broker/", "BROKER_PASSWORD": SECRET}, True),
+        ({"MANAGEMENT_URL": f"http://me:{SECRET}@broker:15672"}, True),
+        ({"MANAGEMENT_URL": "http://broker:15672", "BROKER_PASSWORD": SECRET}, True),
+        ({"BROKER_URL": f"amqps://me:{SECRET}@broker/"}, False),
+        ({"BROKER_URL": f"amqp://me:{SECRET}@localhost,127.0.0.2:1,[::1]:7/"}, False),
+        ({"BROKER_URL": "amqp://guest:guest@broker/"}, False),
+        ({"BROKER_URL": "amqp://broker/"}, False),
+        ({"MANAGEMENT_URL": f"https://me:{SECRET}@broker"}, False),
+        ({"MANAGEMENT_URL": "http://localhost:15672", "BROKER_PASSWORD": SECRET}, False),
+    ],
+)
+def test_a_password_that_leaves_this_machine_without_tls_is_told(given, is_told):
+    problem = found(**given).get("eventbus.W003")
+
+    assert bool(problem) == is_told
+    if problem:
+        assert "without TLS" in problem.msg
+        assert "s://" in problem.hint
+        assert SECRET not in problem.msg + problem.hint
+
+
+def test_a_connection_that_verifies_nothing_is_told():
+    problem = found(BROKER_OPTIONS={"TLS": {"VERIFY": False}})["eventbus.W004"]
+
+    assert "VERIFY" in problem.msg
+    assert found(BROKER_OPTIONS={"TLS": {"VERIFY": True}}) == {}
