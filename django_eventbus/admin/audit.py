@@ -23,9 +23,11 @@ from django_eventbus.admin.formatting import (
 )
 from django_eventbus.admin.model_admin import PlainReadOnlyAdmin
 from django_eventbus.admin.pages import permitted_url
+from django_eventbus.admin.permissions import visible_groups
+from django_eventbus.conf import conf
 from django_eventbus.dead_letters.selection import Selection
 from django_eventbus.exceptions import BadSelection
-from django_eventbus.models import AuditEntry, FailureGroup
+from django_eventbus.models import AuditEntry
 
 #: Characters of a selection that are read for a column: a list of ids can be very long.
 SELECTION_LIMIT = 1000
@@ -41,7 +43,7 @@ class AuditList(ChangeList):
         super().get_results(request)
         rows = list(self.result_list)
         for row in rows:
-            row.plan_url = plan_url(request, row)
+            row.plan_url, row.viewer = plan_url(request, row), request.user
         self.result_list = rows
 
 
@@ -73,7 +75,8 @@ class AuditEntryAdmin(PlainReadOnlyAdmin):
     def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
         entry: Any = super().get_object(request, object_id, from_field)
         if entry:
-            entry.plan_url = plan_url(request, entry)
+            # Kept on the entry: Django calls the functions of fields without the request.
+            entry.plan_url, entry.viewer = plan_url(request, entry), request.user
             entry.selection_url = selection_url(request, entry)
         return entry
 
@@ -81,7 +84,7 @@ class AuditEntryAdmin(PlainReadOnlyAdmin):
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
         for word in search_term.split()[:WORDS_LIMIT]:
-            queryset = queryset.filter(mentions(word, queryset.db))
+            queryset = queryset.filter(mentions(word, request.user, queryset.db))
         return queryset, False
 
     @admin.display(description=_("reason"))
@@ -89,8 +92,8 @@ class AuditEntryAdmin(PlainReadOnlyAdmin):
         return short(entry.reason_text)
 
     @admin.display(description=_("selection"))
-    def selection(self, entry: AuditEntry) -> str:
-        return short(selection_text(entry.filter, _using(entry), SELECTION_LIMIT))
+    def selection(self, entry: Any) -> str:
+        return short(selection_text(entry, SELECTION_LIMIT))
 
     @admin.display(description=_("reason"))
     def whole_reason(self, entry: AuditEntry) -> str:
@@ -98,7 +101,7 @@ class AuditEntryAdmin(PlainReadOnlyAdmin):
 
     @admin.display(description=_("selection"))
     def whole_selection(self, entry: Any) -> str:
-        words = render_text(selection_text(entry.filter, _using(entry), TEXT_LIMIT))
+        words = render_text(selection_text(entry, TEXT_LIMIT))
         if not entry.selection_url:
             return words
         return format_html('<a href="{}">{}</a>', entry.selection_url, words)
@@ -120,14 +123,14 @@ class AuditEntryAdmin(PlainReadOnlyAdmin):
         return render_text(result_in_words(entry.outcome)) if entry.outcome else "-"
 
 
-def mentions(word: str, using: str) -> Q:
+def mentions(word: str, user: Any, using: str) -> Q:
     """Match the entries that show *word* in their user, reason or selection."""
     # A selection is stored as in a URL and shown as text, with groups named by their failures.
     found = Q(by=word) | Q(why__icontains=word)
     found |= Q(filter__contains=word) | Q(filter__contains=quote_plus(word))
     parts = ("subscription", Value(" "), "error_type", Value(": "), "title")
     named = Concat(*parts, output_field=TextField())
-    groups = FailureGroup.objects.using(using).annotate(words=named).filter(words__icontains=word)
+    groups = visible_groups(user, using).annotate(words=named).filter(words__icontains=word)
     for fingerprint in groups.order_by("-created_at").values_list("pk", flat=True)[:GROUPS_LIMIT]:
         found |= Q(filter__contains=f"group={fingerprint}")
     return found
@@ -145,21 +148,20 @@ def selection_url(request: HttpRequest, entry: AuditEntry) -> str:
     if not entry.filter or is_long or entry.verb in AuditEntry.OF_DLQS or not address:
         return ""
     try:
-        Selection.from_query(entry.filter)
+        if Selection.from_query(entry.filter).redacted(conf.redact).is_redacted:
+            return ""
     except BadSelection:
         return ""
     return f"{address}?{entry.filter}&state=all"
 
 
-def _using(entry: AuditEntry) -> str:
-    return entry._state.db or DEFAULT_DB_ALIAS
-
-
-def selection_text(query: str, using: str, limit: int) -> str:
+def selection_text(entry: Any, limit: int) -> str:
     """Return a recorded selection as text, with groups named by their failures."""
+    query, using = entry.filter, entry._state.db or DEFAULT_DB_ALIAS
     if len(query) > limit:
         return unquote_plus(query[:limit])
     try:
-        return selection_in_words(Selection.from_query(query), using) if query else "-"
+        selection = Selection.from_query(query).redacted(conf.redact)
     except BadSelection:
         return unquote_plus(query)
+    return selection_in_words(selection, entry.viewer, using) if query else "-"

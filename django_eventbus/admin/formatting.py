@@ -22,9 +22,9 @@ from django.utils.translation import gettext_lazy, ngettext_lazy
 
 from django_eventbus.admin.forms import format_json
 from django_eventbus.admin.model_admin import localised
+from django_eventbus.admin.permissions import visible_groups
 from django_eventbus.dead_letters.redaction import redacted
 from django_eventbus.dead_letters.selection import Selection, Term
-from django_eventbus.models import FailureGroup
 from django_eventbus.models.message_columns import MessageColumns
 
 #: Counts by outcome.
@@ -230,9 +230,10 @@ def _lines(diff: Iterator[str]) -> Iterator[DiffLine]:
             yield DiffLine(kind=kinds.get(line[:1], "same"), text=visible(line))
 
 
-def selection_in_words(selection: Selection, using: str) -> str:
+def selection_in_words(selection: Selection, user: Any, using: str) -> str:
     """Return *selection* as text, with groups named by their failures, and its time if it is frozen."""
-    terms = [_with_group_name(term, using) for term in selection.terms if term.name != "as_of"]
+    shown = [term for term in selection.terms if term.name != "as_of"]
+    terms = [_with_group_name(term, user, using) for term in shown]
     words = Selection(tuple(terms)).words()
     if not selection.snapshot:
         return words
@@ -240,8 +241,8 @@ def selection_in_words(selection: Selection, using: str) -> str:
     return _("%(words)s, as of %(time)s") % {"words": words, "time": f"{at:%Y-%m-%d %H:%M:%S}"}
 
 
-def _with_group_name(term: Term, using: str) -> Term:
+def _with_group_name(term: Term, user: Any, using: str) -> Term:
     if term.name != "group":
         return term
-    group = FailureGroup.objects.using(using).filter(pk=term.value).first()
+    group = visible_groups(user, using).filter(pk=term.value).first()
     return replace(term, text=f"“{visible(str(group))}”") if group else term

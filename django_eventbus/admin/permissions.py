@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from django.db import DEFAULT_DB_ALIAS
+from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
 from django_eventbus.conf import conf
-from django_eventbus.models import Queue
+from django_eventbus.models import DeadLetter, FailureGroup, Queue
 from django_eventbus.subscriptions.subscription import registry
 
 Verb = Literal["view", "redrive", "edit", "discard", "see_sensitive"]
@@ -57,6 +58,23 @@ def missing_permission(user: Any, *names: str) -> str:
         if not user.has_perm(name):
             return _("You need the permission %(name)s.") % {"name": name}
     return ""
+
+
+def hidden_on(user: Any, queues: Iterable[str]) -> tuple[str, ...]:
+    """Return the rules of REDACT that apply to *user* on any of *queues*."""
+    return next(filter(None, (hidden_from(user, queue) for queue in ("", *queues))), ())
+
+
+def visible_groups(user: Any, using: str) -> QuerySet[FailureGroup]:
+    """Return the groups of which *user* may see a queue, as on their pages."""
+    groups = FailureGroup.objects.using(using)
+    if not conf.permission:
+        return groups
+    letters = DeadLetter.objects.using(using).order_by()
+    queues = [
+        each for each in letters.values_list("queue", flat=True).distinct() if may_see(user, [each])
+    ]
+    return groups.filter(pk__in=letters.filter(queue__in=queues).values("fingerprint"))
 
 
 def hidden_from(user: Any, queue: str = "") -> tuple[str, ...]:

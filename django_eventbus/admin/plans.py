@@ -32,8 +32,9 @@ from django_eventbus.admin.pages import (
     page_urls,
     require_view,
 )
-from django_eventbus.admin.permissions import Verb, denial_for_all, may_see
+from django_eventbus.admin.permissions import Verb, denial_for_all, hidden_on, may_see
 from django_eventbus.conf import conf
+from django_eventbus.dead_letters.redaction import redacted
 from django_eventbus.dead_letters.selection import Selection
 from django_eventbus.exceptions import BadPlan
 from django_eventbus.models import DeadLetter, Plan, PlannedLetter, Worker
@@ -75,7 +76,13 @@ class Progress:
         return self.settled * 100 // self.total if self.total else 100
 
 
-def progress_of(plan: Plan) -> Progress:
+def letters_query(plan: Plan) -> str:
+    """Return the query of the list of the dead letters of *plan*."""
+    is_whole = not Selection.from_query(plan.filter).redacted(conf.redact).is_redacted
+    return plan.filter if is_whole else f"plan={plan.pk}"
+
+
+def progress_of(plan: Plan, user: Any) -> Progress:
     """Count the dead letters of *plan* by state."""
     counts = progress(plan)
     return Progress(
@@ -85,7 +92,9 @@ def progress_of(plan: Plan) -> Progress:
             number for state, number in counts.items() if state not in PlannedLetter.UNSETTLED
         ),
         words=selection_in_words(
-            Selection.from_query(plan.filter), plan._state.db or DEFAULT_DB_ALIAS
+            Selection.from_query(plan.filter).redacted(conf.redact),
+            user,
+            plan._state.db or DEFAULT_DB_ALIAS,
         ),
     )
 
@@ -202,8 +211,14 @@ class PlanAdmin(ReadOnlyAdmin):
     ) -> HttpResponse:
         require_view(self, request)
         plan = plan_or_404(self, request, unquote(object_id))
-        patch = format_json(plan.patch) if plan.patch is not None else ""
-        context = {"plan": plan, "patch": patch, **page_context(self, request, plan)}
+        rules = hidden_on(request.user, plan.queues)
+        patch = redacted(plan.patch, "payload", rules)
+        context = {
+            "plan": plan,
+            "patch": format_json(patch) if patch is not None else "",
+            "letters_query": letters_query(plan),
+            **page_context(self, request, plan),
+        }
         return page(self, request, "plan", plan_title(plan), **context)
 
     @admin.display(description=gettext_lazy("plan"), ordering="id")
@@ -261,7 +276,10 @@ def progress_view(model_admin: PlanAdmin, request: HttpRequest, plan_id: int) ->
 
 def page_context(model_admin: PlanAdmin, request: HttpRequest, plan: Plan) -> dict[str, Any]:
     """Return the context of the page of *plan*."""
-    progress, (state, note) = progress_of(plan), state_in_words(plan.state, plan.note_text)
+    progress, (state, note) = (
+        progress_of(plan, request.user),
+        state_in_words(plan.state, plan.note_text),
+    )
     return {
         "texts": {"state": state, "note": note},
         "progress": progress,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -12,6 +12,7 @@ from django.utils.translation import gettext
 
 from django_eventbus.dead_letters.filter_values import json_values, nearest, time_or_age
 from django_eventbus.dead_letters.filters import FILTER_NAMES, FILTERS, PATH_FILTERS
+from django_eventbus.dead_letters.redaction import HIDDEN, is_hidden
 from django_eventbus.dead_letters.snapshot import Snapshot
 from django_eventbus.events.text import is_storable
 from django_eventbus.exceptions import BadSelection
@@ -30,6 +31,10 @@ class Term:
     @property
     def written_name(self) -> str:
         return ".".join((self.name, *map(self._step, self.path)))
+
+    def is_hidden(self, rules: Iterable[str]) -> bool:
+        """Whether *rules* hide the value that it is compared with."""
+        return bool(self.path) and is_hidden(self.path, PATH_FILTERS[self.name].column, rules)
 
     def _step(self, name: str) -> str:
         return f'"{name}"' if self.name == "payload" and "." in name else name
@@ -103,6 +108,25 @@ class Selection:
     def without(self, *names: str) -> Selection:
         """Return the selection without the terms *names*."""
         return Selection(tuple(term for term in self.terms if term.name not in names))
+
+    def redacted(self, rules: Iterable[str]) -> Selection:
+        """Return the selection to be shown or recorded, without the values that *rules* hide."""
+        hidden = [term for term in self.terms if term.is_hidden(rules)]
+        return Selection(
+            tuple(
+                replace(term, text=HIDDEN, value=[HIDDEN]) if term in hidden else term
+                for term in self.terms
+            )
+        )
+
+    @property
+    def is_redacted(self) -> bool:
+        """Whether a value is missing, so that the selection finds other dead letters."""
+        return any(term.path and term.text == HIDDEN for term in self.terms)
+
+    def without_redacted(self) -> Selection:
+        """Return the selection without the terms whose values are missing."""
+        return Selection(tuple(t for t in self.terms if not (t.path and t.text == HIDDEN)))
 
     def frozen(self, snapshot: Snapshot) -> Selection:
         return self.with_terms(as_of=str(snapshot))

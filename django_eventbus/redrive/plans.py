@@ -125,7 +125,7 @@ def _written(plan: Plan, selection: Selection, pace: Pace | None, using: str) ->
     if pace and pace.limit is not None:
         letters = letters.order_by("parked_at", "pk")[: pace.limit]
     with transaction.atomic(using=using):
-        plan.filter = chosen.query()
+        plan.filter = audit.recorded(chosen)
         plan.save(using=using, force_insert=True)
         count = _freeze_rows(plan, letters, using)
         sys.audit("eventbus.plans.frozen")

@@ -173,7 +173,7 @@ def verb_view(
         "targets": targets[:TARGETS_LIMIT],
         "staying": named_states(staying_of(matching(selection, using), verb.states)),
         "denial": denial,
-        "words": selection_in_words(selection, using),
+        "words": selection_in_words(selection, request.user, using),
         "selection": selection.query(),
         "back": back_url(model_admin, request, selection),
         "back_query": list_query(request),

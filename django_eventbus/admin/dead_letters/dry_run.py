@@ -24,6 +24,7 @@ from django_eventbus.admin.formatting import BODY_LIMIT, DiffLine, diff_of_json,
 from django_eventbus.admin.forms import StrictJSONField
 from django_eventbus.admin.pages import database_of, page, page_url, require_view
 from django_eventbus.admin.permissions import Verb, denial_for, hidden_from
+from django_eventbus.admin.plans import letters_query
 from django_eventbus.conf.parsers import FASTEST, NUMBER_LIMIT, SLOWEST
 from django_eventbus.dead_letters.redaction import redacted
 from django_eventbus.dead_letters.selection import Selection
@@ -273,7 +274,7 @@ def _plan_started(model_admin: ModelAdmin[Any], request: HttpRequest, plan: Plan
         return redirect(reverse("admin:eventbus_plan_change", args=[plan.pk]))
     words = _("Plan %(id)d was started. The workers run it.") % {"id": plan.pk}
     model_admin.message_user(request, words, messages.SUCCESS)
-    return redirect(page_url(model_admin, "list", query=plan.filter))
+    return redirect(page_url(model_admin, "list", query=letters_query(plan)))
 
 
 def requested_selection(request: HttpRequest, using: str) -> Selection:
@@ -318,7 +319,7 @@ def _forecast_context(
     return {
         "forecast": forecast,
         "selection": forecast.selection.query(),
-        "words": selection_in_words(forecast.selection, using),
+        "words": selection_in_words(forecast.selection, request.user, using),
         "staying": named_states(forecast.staying),
         "edit_denial": denial_for(request.user, "edit"),
         "moving": count_to_send(forecast, is_patched=is_patched),

@@ -15,7 +15,6 @@ from django.utils.translation import gettext_lazy
 
 from django_eventbus.admin.permissions import hidden_from, may, may_see, visible_queues
 from django_eventbus.conf import conf
-from django_eventbus.dead_letters.redaction import is_hidden
 from django_eventbus.dead_letters.selection import Selection
 from django_eventbus.exceptions import BadSelection
 from django_eventbus.models import DeadLetter
@@ -188,10 +187,9 @@ def selection_in(data: QueryDict) -> Selection:
 
 def _require_visible(selection: Selection, user: Any, queues: Iterable[str]) -> None:
     # Otherwise a user could guess a hidden value, one filter at a time.
-    roots = dict(_PARTS)
     rules = {rule for queue in ("", *queues) for rule in hidden_from(user, queue)}
     for term in selection.terms:
-        if term.path and is_hidden(term.path, roots[term.name], rules):
+        if term.is_hidden(rules):
             raise BadSelection(_("%(name)s is hidden from you.") % {"name": term.written_name})
 
 

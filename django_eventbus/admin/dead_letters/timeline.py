@@ -124,7 +124,11 @@ def _ignored(letter: DeadLetter) -> Iterator[TimelineEntry]:
 def _is_about(entry: AuditEntry, letter: DeadLetter, using: str) -> bool:
     try:
         # Without the terms that no longer match once the dead letter has changed.
-        meant = Selection.from_query(entry.filter).without("state", "ignored", "as_of")
+        meant = (
+            Selection.from_query(entry.filter)
+            .without("state", "ignored", "as_of")
+            .without_redacted()
+        )
     except BadSelection:
         return False
     return matching(meant, using).filter(pk=letter.pk).exists()
