@@ -129,6 +129,11 @@ class PlainReadOnlyAdmin(_ModelAdmin):
         is_key = is_storable(object_id)
         return super().get_object(request, object_id, from_field) if is_key else None
 
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Whether the user may view; Django itself also accepts the permission to change."""
+        codename = f"{self.opts.app_label}.view_{self.opts.model_name}"
+        return bool(request.user.has_perm(codename))
+
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
 
