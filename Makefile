@@ -23,7 +23,9 @@ test: .venv/.dev ## Run the tests on PostgreSQL and SQLite (ARGS="tests/outbox/t
 
 chaos: .venv/.dev ## Break servers, connections and nodes under load for longer (CHAOS_SECONDS=60 each)
 	EVENTBUS_TEST_DATABASE=postgres EVENTBUS_TEST_CHAOS_SECONDS=$(or $(CHAOS_SECONDS),60) $(bin)/pytest -n0 \
-	--timeout=900 tests/transports/rabbitmq/test_chaos.py tests/transports/rabbitmq/test_cluster.py $(ARGS)
+	--timeout=900 tests/transports/rabbitmq/test_chaos.py tests/transports/rabbitmq/test_cluster.py \
+	tests/end_to_end/test_ordering.py::test_order_is_kept_while_consumers_with_a_backlog_are_stopped_in_turn \
+	tests/end_to_end/test_ordering.py::test_order_is_kept_while_consumers_of_rabbitmq_are_stopped_in_turn $(ARGS)
 
 lint: .venv/.dev ## Run ruff, mypy, import-linter and makemigrations --check
 	$(bin)/ruff check .

@@ -189,7 +189,11 @@ class Subscriber(Protocol):
         """Whether nothing is due in the queues and nothing received is unsettled."""
 
     def close(self) -> None:
-        """Stop receiving and return unsettled deliveries."""
+        """
+        Stop receiving and return unsettled deliveries; do nothing if closed already.
+
+        The next consumer of an ordered queue gets them before any later message.
+        """
 
 
 class ReplyBox(Protocol):

@@ -183,6 +183,14 @@ class OrderedConsumerLoop(ConsumerLoop):
     def thread_names(self, threads: int) -> list[str]:
         return [f"handler of {self.queues[0]}"]
 
+    def run(self) -> None:
+        try:
+            super().run()
+        finally:
+            # Not later, with the other loops: while a long handler keeps the process, nobody
+            # would work on this queue.
+            self.subscriber.close()
+
     def _receive(self) -> Delivery | None:
         # Continue with the same delivery after an outage: returned, it might come after the next.
         interrupted, self._interrupted = self._interrupted, None

@@ -6,7 +6,15 @@ import pytest
 
 from django_eventbus.models import Attempt, InboxRecord, QueuedMessage
 from tests.end_to_end.oracle import FAST, come_to_rest
-from tests.end_to_end.steps import ORDERED, assert_in_order, await_steps, publish_steps, taken
+from tests.end_to_end.steps import (
+    ORDERED,
+    assert_in_order,
+    await_start,
+    await_steps,
+    publish_steps,
+    stop_in_turn,
+    taken,
+)
 from tests.support.helpers import eventually
 
 KILLED = -9
@@ -36,12 +44,6 @@ def survive(worker, number, keys):
     assert_in_order(number, keys)
     await_start(workers)
     return workers
-
-
-def await_start(workers):
-    """Wait for each, also one that has nothing to do: before that, a signal simply ends it."""
-    for each in workers:
-        each.wait_for("Consuming")
 
 
 @pytest.mark.timeout(300)
@@ -109,6 +111,22 @@ def test_only_one_of_two_consumers_works_and_the_other_takes_over_when_it_ends(w
         if number:
             publish_steps(2)
             await_steps(number)
+
+
+@pytest.mark.timeout(300)
+def test_order_is_kept_while_consumers_with_a_backlog_are_stopped_in_turn(worker):
+    stop_in_turn(worker, backlog=30)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.postgres
+@pytest.mark.rabbitmq
+def test_order_is_kept_while_consumers_of_rabbitmq_are_stopped_in_turn(manage, amqp):
+    def worker():
+        env = {**amqp.environment, **ORDERED}
+        return manage("consume_events", "--with-relay", env=env, is_measured=False)
+
+    stop_in_turn(worker, backlog=250)
 
 
 def test_sigterm_does_not_wait_for_the_retry(worker):

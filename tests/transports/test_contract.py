@@ -339,6 +339,59 @@ def test_the_next_subscriber_of_an_ordered_queue_begins_with_what_was_not_settle
         delivery.ack()
 
 
+@pytest.mark.parametrize("is_last_acked", [True, False])
+def test_a_subscriber_that_waits_goes_on_where_a_closed_one_stopped(broker, is_last_acked):
+    queue = broker.queue("one", "order.*", is_ordered=True)
+    address = ToQueue(queue=queue)
+    sent = [Message(id=str(number), type="a.b", body=b"{}") for number in range(50)]
+    broker.publisher.publish([Outgoing(address=address, message=each) for each in sent])
+    working, seen = broker.subscriber(queue), []
+
+    for _ in range(20):
+        delivery = working.receive(5)
+        waiting = broker.subscriber(queue)
+        assert waiting.receive(0) is None
+        # A broker pushes the next message to the same subscriber at once.
+        if is_last_acked:
+            seen.append(delivery.message.id)
+            delivery.ack()
+        else:
+            assert delivery.message.id == "0"
+        working.close()
+        working = waiting
+    while delivery := working.receive(1):
+        seen.append(delivery.message.id)
+        delivery.ack()
+
+    assert seen == [each.id for each in sent]
+
+
+def test_thirty_subscribers_that_close_with_a_message_do_not_use_it_up(broker):
+    queue = broker.queue("one", "order.*", is_ordered=True)
+    broker.publish("order.placed")
+
+    for _ in range(30):
+        subscriber = broker.subscriber(queue)
+        assert subscriber.receive(5)
+        subscriber.close()
+
+    delivery = broker.subscriber(queue).receive(5)
+    assert delivery.is_redelivered
+    assert delivery.message.headers.get("x-delivery-count", 0) <= 30
+
+
+def test_a_closed_subscriber_is_never_drained_and_may_be_closed_again(broker):
+    queue = broker.queue("one", "order.*", is_ordered=True)
+    broker.publish("order.placed")
+    subscriber = broker.subscriber(queue)
+    assert subscriber.receive(5)
+
+    subscriber.close()
+    subscriber.close()
+
+    assert not subscriber.is_drained()
+
+
 def test_a_released_message_of_an_ordered_queue_comes_again_before_the_next(broker):
     queue = broker.queue("one", "order.*", is_ordered=True)
     for number in range(2):

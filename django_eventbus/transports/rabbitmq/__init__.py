@@ -132,7 +132,8 @@ class RabbitmqTransport:
             restore(client, specs)
             return consumed(client, queues, self._homes)
 
-        return RabbitmqSubscriber(self.address, prefetch, prepare)
+        is_ordered = any(spec.is_ordered for spec in specs)
+        return RabbitmqSubscriber(self.address, prefetch, prepare, is_ordered=is_ordered)
 
     def reply_box(self) -> RabbitmqReplyBox:
         return RabbitmqReplyBox(self.address)

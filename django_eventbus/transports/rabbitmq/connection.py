@@ -28,6 +28,8 @@ logger = logging.getLogger("django_eventbus.transports.rabbitmq")
 T = TypeVar("T")
 #: Seconds that an orderly close may take. A broker with an alarm does not read the request.
 _CLOSE_TIMEOUT = 5.0
+#: The same for an ordered queue, whose next consumer waits for it.
+_ORDERED_CLOSE_TIMEOUT = 1.0
 
 
 class BufferedConnection(pika.SelectConnection):
@@ -51,6 +53,11 @@ class BufferedConnection(pika.SelectConnection):
         finally:
             self._is_gathering = False
             self._write()
+
+    def close_uncancelled(self) -> None:
+        """Close without cancelling the consumers first, as close() would."""
+        self._error = amqp.ConnectionClosedByClient(200, "Normal shutdown")
+        self._send_connection_close(200, "Normal shutdown")  # type: ignore[attr-defined]
 
     def write(self, frames: bytes) -> None:
         """Write frames that were not made by pika."""
@@ -105,9 +112,10 @@ class BrokerConnection:
     Only that thread may use objects of pika; other threads use call() and ask().
     """
 
-    def __init__(self, address: BrokerAddress, purpose: str) -> None:
+    def __init__(self, address: BrokerAddress, purpose: str, *, is_ordered: bool = False) -> None:
         self.address = address
         self.purpose = purpose
+        self.is_ordered = is_ordered
         self.blocked = False
         #: Called on the I/O thread, once, when the connection is gone.
         self.on_lost: Callable[[Exception], None] = lambda error: None
@@ -314,13 +322,19 @@ class BrokerConnection:
             except BrokerUnavailable:
                 logger.debug("The connection was lost before it was closed.")
         if self._thread and self._thread is not threading.current_thread():
-            self._thread.join(_CLOSE_TIMEOUT)
+            self._thread.join(_ORDERED_CLOSE_TIMEOUT if self.is_ordered else _CLOSE_TIMEOUT)
             if self._thread.is_alive():
                 self.drop()
                 self._thread.join(_CLOSE_TIMEOUT)
 
     def _close_orderly(self) -> None:
-        if self._connection.is_open:
+        if not self._connection.is_open:
+            return
+        if self.is_ordered:
+            # After a basic.cancel, the broker would give the next message to the next consumer
+            # before it has back the one that it has pushed to this consumer.
+            self._connection.close_uncancelled()
+        else:
             self._connection.close()
 
 

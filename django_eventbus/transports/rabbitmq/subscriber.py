@@ -58,11 +58,14 @@ class RabbitmqSubscriber:
         address: BrokerAddress,
         prefetch: int,
         prepare: Callable[[BrokerConnection], Mapping[str, str]],
+        *,
+        is_ordered: bool = False,
     ) -> None:
         self.address = address
         self.prefetch = prefetch
         #: Returns the queues to consume by their names on the broker, with their usual names.
         self.prepare = prepare
+        self.is_ordered = is_ordered
         self._lock = threading.Lock()
         self._feed: Feed | None = None
         self._is_closed = False
@@ -71,11 +74,18 @@ class RabbitmqSubscriber:
         return self._open_feed().next(timeout)
 
     def is_drained(self) -> bool:
-        feed = self._open_feed()
-        return feed.is_settled() and not any(map(feed.count, feed.names)) and feed.is_settled()
+        try:
+            feed = self._open_feed()
+            return feed.is_settled() and not any(map(feed.count, feed.names)) and feed.is_settled()
+        except BrokerUnavailable:
+            if self._is_closed:
+                return False
+            raise
 
     def _open_feed(self) -> Feed:
         with self._lock:
+            if self._is_closed:
+                raise BrokerUnavailable("The subscriber was closed.")
             if self._feed is None or self._feed.is_over:
                 if self._feed:
                     self._feed.connection.close()
@@ -83,7 +93,7 @@ class RabbitmqSubscriber:
             return self._feed
 
     def _connected(self) -> Feed:
-        connection = BrokerConnection(self.address, "consumer")
+        connection = BrokerConnection(self.address, "consumer", is_ordered=self.is_ordered)
         connection.open()
         try:
             return Feed(connection, self.prepare(connection), self.prefetch)
@@ -92,6 +102,7 @@ class RabbitmqSubscriber:
             raise
 
     def close(self) -> None:
+        self._is_closed = True
         with self._lock:
             if self._feed:
                 self._feed.close()

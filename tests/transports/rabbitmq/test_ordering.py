@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import time
 from io import StringIO
 from urllib.parse import urlsplit
 
 import pytest
 from django.core.management import call_command
 
-from django_eventbus import subscribe, transports
+from django_eventbus import publish, subscribe, transports
 from django_eventbus.conf import conf
+from django_eventbus.events.message import Message
 from django_eventbus.exceptions import BrokerRefused
-from django_eventbus.subscriptions.queue_specs import queue_specs
+from django_eventbus.models import InboxRecord
+from django_eventbus.subscriptions.queue_specs import QueueSpec, queue_specs
 from django_eventbus.subscriptions.subscription import registry
-from tests.end_to_end.steps import ORDERED, assert_in_order, await_steps, publish_steps
+from django_eventbus.transports.contract import Outgoing, ToQueue
+from tests.end_to_end.steps import ORDERED, assert_in_order, await_steps, publish_steps, taken
 from tests.support.amqp import Amqp
+from tests.support.helpers import eventually
 from tests.support.tcp_proxy import TcpProxy
 from tests.transports.rabbitmq.storm import HASTY
 
@@ -73,6 +78,114 @@ def test_order_is_kept_when_the_broker_is_killed_and_started_again(worker, node,
     await_steps(STEPS)
 
     assert_in_order(STEPS, KEYS)
+
+
+def ordered_queue(amqp):
+    exchange = f"{amqp.namespace}.events"
+    name = amqp.queue("steps")
+    return QueueSpec(name=name, exchange=exchange, patterns=(), delays=(), is_ordered=True)
+
+
+def test_the_next_consumer_takes_over_at_once_from_one_behind_a_proxy(amqp):
+    name = amqp.queue("steps")
+    spec = ordered_queue(amqp)
+    direct = transports.connect(amqp.url)
+    direct.declare([spec])
+    messages = [Message(id=str(number), type="a.b", body=b"{}") for number in range(3)]
+    publisher = direct.publisher()
+    publisher.publish([Outgoing(address=ToQueue(queue=name), message=each) for each in messages])
+    with TcpProxy(urlsplit(amqp.url).port or 5672) as proxy:
+        through = transports.connect(proxy.url)
+        through.declare([spec])
+        ending, waiting = (each.subscriber([name], prefetch=1) for each in (through, direct))
+        ending.receive(5).ack()
+        assert waiting.receive(0) is None
+
+        began = time.monotonic()
+        ending.close()
+        delivery = waiting.receive(5)
+
+        assert delivery.message.id == "1"
+        assert time.monotonic() - began < 2
+    waiting.close()
+    publisher.close()
+
+
+def test_a_consumer_behind_a_proxy_that_went_silent_is_cut_in_time(amqp):
+    name = amqp.queue("steps")
+    with TcpProxy(urlsplit(amqp.url).port or 5672) as proxy:
+        transport = transports.connect(proxy.url)
+        transport.declare([ordered_queue(amqp)])
+        subscriber = transport.subscriber([name], prefetch=1)
+        assert subscriber.receive(0) is None
+        proxy.go_silent()
+
+        began = time.monotonic()
+        subscriber.close()
+
+        assert time.monotonic() - began < 2
+
+
+def test_an_ordered_queue_does_not_wait_for_the_long_handler_of_another(manage, amqp, tmp_path):
+    env = {**amqp.environment, **ORDERED}
+    files = {"began": str(tmp_path / "began"), "go_on": str(tmp_path / "go_on")}
+    ending = manage("consume_events", "--with-relay", env=env)
+    publish("act.now", {"do": "wait", **files})
+    publish_steps(1)
+    eventually((tmp_path / "began").exists, timeout=20)
+    await_steps(1)
+    waiting = manage("consume_events", "--with-relay", env=env)
+    waiting.wait_for("Consuming")
+
+    ending.terminate()
+    ending.wait_for("Finishing")
+    publish_steps(1, first=1)
+    await_steps(2, timeout=5)
+
+    assert ending.is_running
+    (tmp_path / "go_on").touch()
+    assert ending.wait() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes", "fails"),
+    [
+        (["--queue", "steps", "--max-messages", "20"], {}, (0,)),
+        ([], {"EVENTBUS_TEST_SLOW_STEPS": "1s"}, (0,) * 19 + (1,)),
+    ],
+    ids=["max-messages", "retry"],
+)
+def test_the_next_consumer_goes_on_in_order_after(manage, amqp, arguments, changes, fails):
+    env = {**amqp.environment, **ORDERED, **changes}
+    ending = manage("consume_events", "--with-relay", *arguments, env=env)
+    ending.wait_for("Consuming")
+    waiting = manage("consume_events", "--with-relay", env=env)
+    waiting.wait_for("Consuming")
+
+    publish_steps(200, fails=fails)
+    if not arguments:
+        eventually(InboxRecord.objects.filter(state="retrying").exists, timeout=20)
+        ending.terminate()
+
+    assert ending.wait(10) == 0
+    await_steps(200 if arguments else 20)
+    waiting.terminate()
+    assert waiting.wait(10) == 0
+    assert [step for _, step in taken()] == [str(each) for each in range(len(taken()))]
+
+
+def test_a_burst_of_an_ordered_queue_ends_without_an_outage(manage, amqp):
+    publish_steps(50)
+
+    for _ in range(3):
+        burst = manage(
+            "consume_events", "--with-relay", "--burst", env={**amqp.environment, **ORDERED}
+        )
+        assert burst.wait() == 0
+        assert "Outage" not in burst.output
+
+    assert_in_order(50)
+    assert amqp.count(amqp.queue("steps")) == 0
 
 
 def test_a_queue_that_becomes_ordered_is_refused_first_and_then_gets_a_new_version(
