@@ -154,6 +154,10 @@ class Unavailable(EventBusError):
 
     #: The kind of the outage: a label of metrics and a column of Outage.
     kind = "unknown"
+    #: What failed. The outage lasts until the same operation has succeeded.
+    operation = ""
+    #: Whether a new connection failed too, so that a new connection proves the end of the outage.
+    is_proven = False
 
 
 class BrokerUnavailable(Unavailable):
@@ -174,6 +178,11 @@ class DatabaseUnavailable(Unavailable):
     """The database does not answer; a new connection fails too."""
 
     kind = "database"
+
+    def __init__(self, words: str, *, operation: str = "", is_proven: bool = False) -> None:
+        super().__init__(words)
+        self.operation = operation
+        self.is_proven = is_proven
 
 
 class RecordingFailed(Unavailable):

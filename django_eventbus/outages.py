@@ -6,8 +6,9 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from django.db import (
@@ -30,6 +31,8 @@ _CONNECTION_GONE = ("08", "57P01", "57P02", "57P03")
 Part = Literal["relay", "consumer", "transport", "command"]
 #: Data exceptions, violated constraints, and exceeded limits of a statement.
 _ABOUT_VALUES = ("22", "23", "54")
+#: Returns the operations that have succeeded; None means everything that it may do.
+Work = Callable[[], Iterable[str] | None]
 _LOCKED = ("database is locked", "database table is locked")
 
 #: The number of errors of each kind of outage in this process; every try counts.
@@ -38,6 +41,10 @@ errors: Counter[str] = Counter()
 #: The shortest and the longest wait in seconds between two tries to reach a server.
 #: It doubles with each try, less a random part of up to a half.
 OUTAGE_WAIT = (0.2, 5.0)
+#: Seconds between two probes of an operation that has failed.
+_PROBE_EVERY = 1.0
+#: Seconds without another failure after which a probe ends an outage that no probe has seen.
+QUIET = 30.0
 
 
 @contextmanager
@@ -56,9 +63,19 @@ def unavailable(using: str, error: BaseException) -> DatabaseUnavailable:
     """Return the error that describes the outage of the database *using*."""
     if is_locked(error):
         return DatabaseUnavailable(
-            f"The SQLite database {using!r} is locked by another writer; see eventbus.W001."
+            f"The SQLite database {using!r} is locked by another writer; see eventbus.W001.",
+            operation=use_of(using),
         )
-    return DatabaseUnavailable(f"The database {using!r} does not answer: {first_line(error)}")
+    return DatabaseUnavailable(
+        f"The database {using!r} does not answer: {first_line(error)}",
+        operation=use_of(using),
+        is_proven=True,
+    )
+
+
+def use_of(using: str) -> str:
+    """Return the operation that fails when the database *using* is away."""
+    return f"use of database {using}"
 
 
 def first_line(error: BaseException) -> str:
@@ -117,53 +134,97 @@ def is_worth_running_again(error: BaseException) -> bool:
     return sqlstate in _RUN_AGAIN or is_locked(error) or is_lost(error)
 
 
+@dataclass(slots=True)
+class _Failure:
+    at: float
+    #: Whether a probe failed too. If none did, a probe that succeeds proves nothing.
+    is_proven: bool
+
+
 class OutageWatch:
-    """Announces an outage once when it begins and once when it is over."""
+    """
+    Announces an outage once when it begins and once when it is over.
+
+    It begins when an operation fails, and is over when every operation that failed has succeeded.
+    The success of another operation does not end it. Safe to use from many threads.
+    """
 
     def __init__(self, sender: object, part: Part) -> None:
         self.sender = sender
         self.part = part
         self._lock = threading.Lock()
-        self._since: float | None = None
+        self._since = 0.0
         self._kind = ""
+        self._failed: dict[str, _Failure] = {}
+        self._probed = 0.0
 
     @property
     def is_on(self) -> bool:
-        return self._since is not None
+        return bool(self._failed)
 
     def begin(self, error: Unavailable) -> None:
+        now = time.monotonic()
         with self._lock:
             errors[error.kind] += 1
-            if self._since is not None:
+            is_first = not self._failed
+            former = self._failed.get(error.operation)
+            is_proven = error.is_proven or bool(former and former.is_proven)
+            self._failed[error.operation] = _Failure(at=now, is_proven=is_proven)
+            if not is_first:
                 return
-            self._since, self._kind = time.monotonic(), error.kind
+            self._since, self._kind = now, error.kind
         self._announce(kind=error.kind, over=False, seconds=0.0, error=error)
 
-    def end(self) -> None:
+    def end(self, operations: Iterable[str] | None = None) -> None:
+        """End the outage of *operations*, which have succeeded; None means all of them."""
+        if not self._failed:
+            return
         with self._lock:
-            if self._since is None:
+            was_on = bool(self._failed)
+            for each in list(self._failed) if operations is None else operations:
+                self._failed.pop(each, None)
+            if self._failed or not was_on:
                 return
-            seconds, self._since = time.monotonic() - self._since, None
+            seconds = time.monotonic() - self._since
         self._announce(kind=self._kind, over=True, seconds=seconds, error=None)
+
+    def probe(self, is_available: Callable[[str], bool]) -> None:
+        """End the outage of operations that nobody tries again, if their servers answer."""
+        # Another process may have received the message, so this one may never try again.
+        if not self._failed or not self._is_probe_due():
+            return
+        for operation, failure in list(self._failed.items()):
+            if not is_available(operation):
+                failure.is_proven = True
+            elif failure.is_proven or time.monotonic() - failure.at > QUIET:
+                self.end([operation])
+
+    def _is_probe_due(self) -> bool:
+        now = time.monotonic()
+        with self._lock:
+            if now - self._probed < _PROBE_EVERY:
+                return False
+            self._probed = now
+            return True
 
     def _announce(self, **details: Any) -> None:
         announce(outage, self.sender, part=self.part, **details)
 
-    def repeat(self, work: Callable[[], None], stop: threading.Event) -> None:
+    def repeat(self, work: Work, stop: threading.Event) -> None:
         """Call *work* repeatedly until *stop*, and wait in outages."""
         while not stop.is_set():
             self.succeed(work, stop)
 
-    def succeed(self, work: Callable[[], None], stop: threading.Event) -> None:
+    def succeed(self, work: Work, stop: threading.Event) -> None:
         """Call *work* until it succeeds or *stop* is set, with growing pauses."""
         pause, longest = OUTAGE_WAIT
         while not stop.is_set():
             try:
-                work()
+                operations = work()
             except Unavailable as error:
                 self.begin(error)
                 stop.wait(pause * random.uniform(0.5, 1))  # noqa: S311
                 pause = min(pause * 2, longest)
             else:
-                self.end()
+                self.end(operations)
                 return

@@ -69,6 +69,49 @@ def test_an_outage_is_announced_and_logged_once_at_each_end(heard, caplog):
     assert caplog.text.count("The outage is over after") == 1
 
 
+def failure(operation, *, is_proven=False):
+    return DatabaseUnavailable("gone", operation=operation, is_proven=is_proven)
+
+
+def test_an_outage_is_over_when_everything_that_failed_has_succeeded(heard):
+    watch = OutageWatch(None, "consumer")
+    for _ in range(3):
+        watch.begin(failure("write"))
+        watch.begin(failure("publish"))
+        watch.end(["receive"])
+        watch.end(["publish"])
+        watch.end([])
+    assert heard == [("database", False, True)]
+
+    watch.end(["write", "receive"])
+    watch.end(["write"])
+
+    assert heard == [("database", False, True), ("database", True, True)]
+    assert not watch.is_on
+
+
+def test_a_probe_ends_an_outage_only_if_one_has_failed_or_long_after_it(heard, monkeypatch):
+    monkeypatch.setattr(outages, "_PROBE_EVERY", 0)
+    watch = OutageWatch(None, "consumer")
+
+    watch.begin(failure("write"))
+    watch.probe(lambda operation: True)
+    assert watch.is_on, "the server was never away, so its answer proves nothing"
+    watch.probe(lambda operation: False)
+    watch.probe(lambda operation: True)
+    assert not watch.is_on
+
+    watch.begin(failure("write", is_proven=True))
+    watch.probe(lambda operation: True)
+    assert not watch.is_on
+
+    watch.begin(failure("write"))
+    monkeypatch.setattr(outages, "QUIET", 0)
+    watch.probe(lambda operation: True)
+    assert not watch.is_on
+    assert len(heard) == 6
+
+
 def test_errors_are_counted_by_their_kind():
     before = outages.errors.copy()
     kinds = ["connection", "channel", "io", "setup", "blocked", "io"]

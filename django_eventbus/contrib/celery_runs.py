@@ -37,6 +37,7 @@ _MISSED = 3
 
 #: For all runs of this process: an outage is announced once when it begins and ends.
 _watch = OutageWatch(Relay, "relay")
+_CONSUME = "consume"
 #: Transports of this process by their URL, with the queues that were declared through each.
 _transports: dict[str, tuple[Transport, list[QueueSpec]]] = {}
 #: Heartbeats of this process, by service, kind and queues.
@@ -77,7 +78,8 @@ class RunHeartbeat(Heartbeat):
 def relay_ready(using: str, within: float, every: float) -> int:
     """Publish ready rows for at most *within* seconds; return 0 if another relay holds the lease."""
     relayed, deadline = 0, time.monotonic() + within
-    with _heartbeat(Worker.Kind.RELAY).run(within, every), _outage_announced():
+    run = _heartbeat(Worker.Kind.RELAY).run(within, every)
+    with run, _outage_announced(f"relay {using}"):
         relay = Relay(_transport().publisher(), using)
         loop = RelayLoop(relay, threading.Event(), once=True)
         try:
@@ -95,7 +97,7 @@ def consume_due(within: float, every: float) -> None:
     if not registry.queues():
         return
     heartbeat = _heartbeat(Worker.Kind.CONSUMER)
-    with heartbeat.run(within, every), _outage_announced():
+    with heartbeat.run(within, every), _outage_announced(_CONSUME):
         transport = _transport()
         _consume(transport, within)
         with suppress(BrokerRefused, Error):
@@ -156,14 +158,16 @@ def prune_settled(older_than: Duration, using: str) -> dict[str, int]:
 
 
 @contextmanager
-def _outage_announced() -> Iterator[None]:
+def _outage_announced(operation: str) -> Iterator[None]:
     """End the run in an outage without an error; the next run tries again."""
     try:
         yield
     except Unavailable as error:
+        # Each kind of run may succeed while another one cannot.
+        error.operation = operation
         _watch.begin(error)
     else:
-        _watch.end()
+        _watch.end([operation])
 
 
 def _transport() -> Transport:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 
-from django.db import close_old_connections
+from django.db import close_old_connections, connections
 
 from django_eventbus.conf import conf
 from django_eventbus.consumer.consumer import Consumer
@@ -16,15 +16,19 @@ from django_eventbus.consumer.dlq_collector import Collector
 from django_eventbus.consumer.ordered import OrderedConsumer
 from django_eventbus.dead_letters.broker_deaths import owning_queue
 from django_eventbus.events.system import is_system_event
-from django_eventbus.exceptions import Unavailable
-from django_eventbus.outages import OutageWatch
+from django_eventbus.exceptions import BrokerUnavailable, Unavailable
+from django_eventbus.outages import OutageWatch, is_away, use_of
 from django_eventbus.outbox.relay import Relay
 from django_eventbus.redrive.runner import PlanRunner
-from django_eventbus.subscriptions.subscription import registry
+from django_eventbus.subscriptions.outcomes import Duplicate, Retry
+from django_eventbus.subscriptions.subscription import Settlement, registry
 from django_eventbus.transports.contract import Delivery, Subscriber, Transport
 from django_eventbus.workers.crew import close_broken_connections
 
 _SHORT_PAUSE = 0.02
+
+#: Operations of a consumer that an outage may stop, beside the use of databases.
+_RECEIVE, _PUBLISH = "receive", "publish"
 
 #: Seconds between two steps of plans: a busy relay loops many times a second, and a step costs
 #: the same for one dead letter as for a hundred.
@@ -106,23 +110,41 @@ class ConsumerLoop:
         self.subscriber.close()
         self.consumer.publisher.close()
 
-    def step(self) -> None:
-        """Consume one delivery, or wait for one for at most POLL_INTERVAL."""
+    def step(self) -> set[str]:
+        """
+        Consume one delivery, or wait for one for at most POLL_INTERVAL.
+
+        Return the operations that have succeeded: an outage of another one is not over.
+        """
         close_broken_connections()
+        self.watch.probe(self._is_available)
         if not self.limit.acquire():
             self.stop.wait(_SHORT_PAUSE)
-        elif delivery := self._receive():
-            self._consume(delivery)
-        else:
-            close_old_connections()
-            if self.is_idle and not self.stop.wait(_SHORT_PAUSE):
-                self._stop_if_idle(self.is_idle)
+            return set()
+        if delivery := self._receive():
+            return {_RECEIVE, *self._consume(delivery)}
+        close_old_connections()
+        if self.is_idle and not self.stop.wait(_SHORT_PAUSE):
+            self._stop_if_idle(self.is_idle)
+        return {_RECEIVE}
+
+    def _is_available(self, operation: str) -> bool:
+        """Whether the server of an operation that has failed answers now."""
+        if operation == _PUBLISH:
+            try:
+                self.consumer.publisher.open()
+            except Unavailable:
+                return False
+        using = next((each for each in connections if use_of(each) == operation), None)
+        # Each step receives, so that only a delivery, or an empty queue, proves it.
+        return operation != _RECEIVE and not (using and is_away(using))
 
     def _receive(self) -> Delivery | None:
         try:
             delivery = self.subscriber.receive(0 if self.is_idle else conf.poll_interval)
-        except Unavailable:
+        except Unavailable as error:
             self.limit.release()
+            error.operation = _RECEIVE
             raise
         if delivery is None:
             self.limit.release()
@@ -130,36 +152,41 @@ class ConsumerLoop:
             self.received = next(self._deliveries)
         return delivery
 
-    def _consume(self, delivery: Delivery) -> None:
+    def _consume(self, delivery: Delivery) -> set[str]:
+        """Consume *delivery*; return the operations that have succeeded."""
+        is_collected = delivery.queue in self.collected
         try:
-            is_collected = self._collect(delivery)
-            if not is_collected:
-                self.consumer.consume(delivery)
-        except Unavailable:
+            settlements = (
+                self._collect(delivery) if is_collected else self.consumer.consume(delivery)
+            )
+        except Unavailable as error:
             self.limit.release()
+            if isinstance(error, BrokerUnavailable):
+                error.operation = _PUBLISH
             raise
         if is_collected or is_system_event(delivery.message):
             # The limit counts only messages for handlers.
             self.limit.release()
-            return
-        self.limit.settle()
-        if self.limit.is_used_up:
-            self.stop.set()
+        else:
+            self.limit.settle()
+            if self.limit.is_used_up:
+                self.stop.set()
+        return _succeeded(delivery, settlements)
 
-    def _collect(self, delivery: Delivery) -> bool:
-        queues = self.collected.get(delivery.queue)
-        if queues is None:
-            return False
-        queue = owning_queue(delivery.message, queues)
-        self.collector.consume(DeadDelivery(delivery=delivery, queue=queue))
-        return True
+    def _collect(self, delivery: Delivery) -> list[Settlement]:
+        queue = owning_queue(delivery.message, self.collected[delivery.queue])
+        return self.collector.consume(DeadDelivery(delivery=delivery, queue=queue))
 
     def _stop_if_idle(self, is_idle: Callable[[], bool]) -> None:
         # The order matters: the events of a handler are in the outbox before its message is
         # settled, and a relayed row is in its queue before it is marked.
         is_drained = self.subscriber.is_drained
-        if is_drained() and is_idle() and is_drained():
-            self.stop.set()
+        try:
+            if is_drained() and is_idle() and is_drained():
+                self.stop.set()
+        except BrokerUnavailable as error:
+            error.operation = _RECEIVE
+            raise
 
 
 class OrderedConsumerLoop(ConsumerLoop):
@@ -196,12 +223,24 @@ class OrderedConsumerLoop(ConsumerLoop):
         interrupted, self._interrupted = self._interrupted, None
         return interrupted or super()._receive()
 
-    def _consume(self, delivery: Delivery) -> None:
+    def _consume(self, delivery: Delivery) -> set[str]:
         try:
-            super()._consume(delivery)
+            return super()._consume(delivery)
         except Unavailable:
             self._interrupted = delivery
             raise
+
+
+def _succeeded(delivery: Delivery, settlements: Iterable[Settlement]) -> set[str]:
+    """Return the operations that *settlements* prove."""
+    # Not every message uses the database of a subscription, or publishes a copy.
+    succeeded = {use_of(each.subscription.using) for each in settlements if each.subscription}
+    for each in settlements:
+        match each.outcome:
+            case Retry(by_tier=True) | Duplicate(delay=float()):
+                if not registry.is_ordered(delivery.queue):
+                    succeeded.add(_PUBLISH)
+    return succeeded
 
 
 def consumer_loops(

@@ -77,6 +77,7 @@ def test_a_disk_alarm_holds_back_publishing_and_loses_nothing(storm, node):
     running = storm(node.url)
 
     for _ in rounds():
+        former = running.outages()
         limit_disk(node, NEVER_ENOUGH)
         try:
             running.relay.wait_for("The broker blocks publishing")
@@ -86,6 +87,9 @@ def test_a_disk_alarm_holds_back_publishing_and_loses_nothing(storm, node):
         finally:
             limit_disk(node, "50MB")
         running.go_on()
+        # Not once for each thread and each retry.
+        counts = zip(running.outages(), former, strict=True)
+        assert all(new - old <= 1 for new, old in counts), running.said()
 
     running.end()
 
