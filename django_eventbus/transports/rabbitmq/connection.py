@@ -195,8 +195,10 @@ class BrokerConnection:
         try:
             loop.start()
         except Exception as error:
-            # A callback raised it. Without its loop, the connection would hang forever.
-            logger.critical("The I/O thread of %s failed.", self.purpose, exc_info=True)
+            # A callback raised it. Without its loop, the connection would hang forever. Before the
+            # connection is open, pika raises ValueError for a socket that was reset.
+            if self._is_open:
+                logger.critical("The I/O thread of %s failed.", self.purpose, exc_info=True)
             self._on_end(connection, error)
         finally:
             loop.close()
