@@ -21,6 +21,7 @@ from django_eventbus.monitoring.heartbeat import Heartbeat
 from django_eventbus.outages import OutageWatch, proven
 from django_eventbus.transports.contract import Transport
 from django_eventbus.workers.crew import Crew, declare
+from django_eventbus.workers.silent_databases import set_keepalives
 
 
 class WorkerCommand(BaseCommand, ABC):
@@ -62,13 +63,19 @@ class WorkerCommand(BaseCommand, ABC):
     def unwire(self) -> None:
         """Close the loops that wire() added. Does nothing by default."""
 
+    def execute(self, *args: Any, **options: Any) -> Any:
+        # Around everything: until then, a signal ends the process with an exit code that is not 0.
+        self.crew = Crew()
+        with self.crew.stopping_on_signals():
+            return super().execute(*args, **options)
+
     def handle(self, *args: Any, **options: Any) -> None:
         for warning in require_valid_configuration():
             self.stderr.write(warning)
-        self.crew = Crew()
+        set_keepalives()
         self.transport = transports.connect(conf.broker_url)
         try:
-            with self.crew.stopping_on_signals(), self._metrics(**options):
+            with self._metrics(**options):
                 self.work(**options)
         except EventBusError as error:
             raise CommandError(str(error)) from error

@@ -16,6 +16,7 @@ from django_eventbus.exceptions import EventBusError
 from django_eventbus.outages import OutageWatch
 from django_eventbus.subscriptions.queue_specs import queue_specs
 from django_eventbus.transports.contract import Transport
+from django_eventbus.workers.silent_databases import end_if_silent
 
 logger = logging.getLogger("django_eventbus.workers")
 
@@ -81,9 +82,14 @@ class Crew:
         # Only the main thread can set signal handlers; tests may call commands in other threads.
         numbers = (signal.SIGTERM, signal.SIGINT) if _is_main_thread() else ()
         former = {number: signal.signal(number, self._on_signal) for number in numbers}
+        ended = threading.Event()
+        arguments = (lambda: self._was_signalled), ended
+        if numbers:
+            threading.Thread(target=end_if_silent, args=arguments, daemon=True).start()
         try:
             yield
         finally:
+            ended.set()
             for number, handler in former.items():
                 signal.signal(number, handler)
 

@@ -203,6 +203,33 @@ def test_an_unexpected_error_in_the_loop_is_critical_and_non_zero(manage):
     assert worker.output.splitlines()[-1].startswith("CommandError: The handler")
 
 
+def test_a_signal_during_the_checks_ends_the_command_without_an_error(manage, tmp_path):
+    app = tmp_path / "signalled"
+    app.mkdir()
+    (app / "__init__.py").touch()
+    (app / "apps.py").write_text(
+        "import os, signal\n"
+        "from django.apps import AppConfig\n"
+        "class Signalled(AppConfig):\n"
+        "    name = 'signalled'\n"
+        "    def ready(self):\n"
+        "        from django_eventbus import checks\n"
+        "        checks.CHECKS = [send, *checks.CHECKS]\n"
+        "def send(*args, **kwargs):\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    return []\n"
+    )
+    (tmp_path / "with_signal.py").write_text(
+        "from tests.settings import *\nINSTALLED_APPS = [*INSTALLED_APPS, 'signalled']\n"
+    )
+    env = {"DJANGO_SETTINGS_MODULE": "with_signal", "PYTHONPATH": str(tmp_path)}
+
+    started = manage("consume_events", env=env)
+
+    assert started.wait() == 0, started.output
+    assert "Finishing" in started.output
+
+
 def test_a_relay_that_is_idle_stops_on_sigterm(manage):
     relay = manage("relay_events", env=FAST)
     relay.wait_for("Relaying")
