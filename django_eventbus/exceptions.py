@@ -194,8 +194,9 @@ class RecordingFailed(Unavailable):
 
     kind = "recording"
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, *, operation: str) -> None:
         super().__init__(f"The outcome of a message cannot be recorded: {place}.")
+        self.operation = operation
 
 
 class Verdict(EventBusError):

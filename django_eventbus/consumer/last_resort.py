@@ -14,7 +14,7 @@ from django_eventbus.consumer.deliveries import ReadDelivery
 from django_eventbus.dead_letters.parking import park_as_it_arrived
 from django_eventbus.exceptions import RecordingFailed
 from django_eventbus.models import DeadLetter, InboxRecord
-from django_eventbus.outages import is_about_values, proven
+from django_eventbus.outages import is_about_values, proven, use_of
 from django_eventbus.subscriptions.outcomes import Park
 from django_eventbus.subscriptions.subscription import Settlement, Subscription
 
@@ -64,7 +64,7 @@ class LastResort:
         """Park *delivery* for each subscription without an outcome. Raise RecordingFailed if not."""
         place, message = _place(error), delivery.message.identified()
         if not is_about_values(error) or self.breaker.is_open_after(place, message.id):
-            raise RecordingFailed(place) from error
+            raise RecordingFailed(place, operation=use_of(using)) from error
         logger.error("The outcome of %s cannot be recorded: %s.", message.id, place)
         try:
             if not subscriptions:
@@ -75,7 +75,7 @@ class LastResort:
                 if not _is_settled(each, message.id)
             ]
         except Exception as second:
-            raise RecordingFailed(_place(second)) from second
+            raise RecordingFailed(_place(second), operation=use_of(using)) from second
 
     def note_success(self, settlements: Sequence[Settlement]) -> None:
         """Close the breaker if an outcome was recorded, and each one was."""
