@@ -1,7 +1,7 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test chaos lint check matrix bench bench-admin messages screenshots build clean
+.PHONY: help demo test chaos lint check matrix brokers matrix-brokers bench bench-admin messages screenshots build clean
 
 find_python = for candidate in python3 python3.13 python3.12 python3.11; do \
 	if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
@@ -13,7 +13,7 @@ no_database := EVENTBUS_TEST_DATABASE_URL=sqlite:///:memory:
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; \
-	do printf '%-16s %s\n' "$$name" "$$text"; done
+	do printf '%-21s %s\n' "$$name" "$$text"; done
 
 demo: .venv/.demo ## Run the shop: handled, retried, parked, re-driven, forwarded, in order (BROKER=…, DEMO_ONCE=1)
 	@$(bin)/python example_project/demo.py
@@ -41,6 +41,13 @@ matrix: ## Run the tests on the corners of Python and Django (CORNERS="3.12 3.13
 	$(need_python)
 	@$(PYTHON) tools/matrix.py $(CORNERS)
 
+brokers: ## Fetch RabbitMQ 4.0 and 4.3 into .brokers, for EVENTBUS_TEST_RABBITMQ=4.3 (root on Debian)
+	$(need_python)
+	@$(PYTHON) tools/brokers.py $(BROKERS)
+
+matrix-brokers: .venv/.dev ## Run the tests that need a broker on RabbitMQ 3.10, 4.0 and 4.3 (BROKERS="4.0 4.3")
+	@$(bin)/python -m tests.support.broker_matrix $(BROKERS) $(ARGS)
+
 bench: .venv/.dev ## Measure relay and consumer beside a raw client and their peers (ARGS="--rounds 3")
 	@$(bin)/python -m benchmarks $(ARGS)
 
@@ -58,7 +65,7 @@ build: .venv/.dev ## Build sdist and wheel, and try the wheel in a fresh environ
 	@$(bin)/python tools/package.py
 
 clean: ## Remove the environments and everything that was built
-	rm -rf .venv .matrix .beat .bench dist build .coverage .coverage.* htmlcov .hypothesis
+	rm -rf .venv .matrix .beat .bench .brokers dist build .coverage .coverage.* htmlcov .hypothesis
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 .venv/.demo: pyproject.toml tools/environment.py

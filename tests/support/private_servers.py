@@ -13,14 +13,16 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import BinaryIO, ClassVar
 
 from tests.support.helpers import eventually
 from tests.support.probes import Unavailable, postgres_answers, rabbitmq_answers
+from tools import brokers
 
+RABBITMQ_VERSION = "EVENTBUS_TEST_RABBITMQ"
 #: Below those that the system hands out: while a server is down, nobody is given its port.
 PORTS = range(20_000, 32_000)
 # Not the generator that pytest-randomly seeds alike in every worker.
@@ -71,12 +73,35 @@ def reserve(port: int) -> bool:
 
 def binary(name: str, *places: str) -> str:
     """Return the path of a program from *places* (newest version first) or from PATH."""
-    candidates = [path for place in places for path in Path("/").glob(f"{place}/{name}")]
-    for path in sorted(candidates, key=lambda path: (len(str(path)), str(path)), reverse=True):
-        return str(path)
-    if found := shutil.which(name):
+    if found := newest(Path("/"), name, places) or shutil.which(name):
         return found
     raise Unavailable(f"{name} is not installed")
+
+
+def newest(root: Path, name: str, places: Sequence[str]) -> str:
+    """Return the path that the program has inside *root*, or ""."""
+    candidates = [path for place in places for path in root.glob(f"{place}/{name}")]
+    for path in sorted(candidates, key=lambda path: (len(str(path)), str(path)), reverse=True):
+        return f"/{path.relative_to(root)}"
+    return ""
+
+
+def chosen_rabbitmq() -> str:
+    """Return the version of RabbitMQ that EVENTBUS_TEST_RABBITMQ chooses, or ""."""
+    return os.environ.get(RABBITMQ_VERSION, "")
+
+
+def rabbitmq_command(name: str, *places: str) -> list[str]:
+    """Return the command that runs a program of the chosen RabbitMQ, or of the installed one."""
+    if not (version := chosen_rabbitmq()):
+        return [binary(name, *places)]
+    try:
+        root = brokers.root_of(version)
+    except brokers.Unfetched as problem:
+        raise Unavailable(str(problem)) from problem
+    if found := newest(root, name, places):
+        return [*brokers.inside(root), found]
+    raise Unavailable(f"{name} is not installed in {root}")
 
 
 class PrivateServer:
@@ -250,6 +275,7 @@ class PrivateRabbitmq(PrivateServer):
     stop_signals: ClassVar = {"fast": signal.SIGTERM}
     # The program on PATH is a wrapper that changes the user and drops the environment.
     places = ("usr/lib/rabbitmq/bin", "opt/homebrew/opt/rabbitmq/sbin")
+    erlang = ("usr/lib/erlang/erts-*/bin", "usr/lib/erlang/bin")
 
     def __init__(self, epmd_port: int | None = None) -> None:
         super().__init__()
@@ -268,7 +294,7 @@ class PrivateRabbitmq(PrivateServer):
         rabbitmq_answers(url)
 
     def launch(self) -> subprocess.Popen[bytes]:
-        server = binary("rabbitmq-server", *self.places)
+        server = rabbitmq_command("rabbitmq-server", *self.places)
         (self.directory / "rabbitmq.conf").write_text(
             f"listeners.tcp.1 = 127.0.0.1:{self.port}\n"
             "disk_free_limit.absolute = 50MB\n"
@@ -276,7 +302,7 @@ class PrivateRabbitmq(PrivateServer):
         )
         (self.directory / "enabled_plugins").write_text(f"[{','.join(self.plugins)}].\n")
         self.write_cookie()
-        return self.popen([server], env=self.environment())
+        return self.popen(server, env=self.environment())
 
     @property
     def cookie(self) -> str:
@@ -291,13 +317,14 @@ class PrivateRabbitmq(PrivateServer):
 
     def control(self, *arguments: str) -> str:
         """Run rabbitmqctl on this node and return what it says."""
-        command = [binary("rabbitmqctl", *self.places), "--node", self.node, *arguments]
+        program = rabbitmq_command("rabbitmqctl", *self.places)
+        command = [*program, "--node", self.node, *arguments]
         environment = self.environment()
         return subprocess.check_output(command, env=environment, text=True, timeout=60)
 
     def evaluate(self, expression: str) -> str:
         """Evaluate Erlang on this node, in milliseconds: rabbitmqctl takes seconds of CPU."""
-        caller = [binary("erl_call", "usr/lib/erlang/erts-*/bin"), "-sname", self.node]
+        caller = [*rabbitmq_command("erl_call", *self.erlang), "-sname", self.node]
         answer = subprocess.check_output(
             [*caller, "-c", self.cookie, "-e"],
             env=self.environment(),
@@ -332,7 +359,7 @@ class PrivateRabbitmq(PrivateServer):
         """Kill it, end its epmd and delete its directory."""
         super().remove()
         with suppress(Unavailable):
-            command = [binary("epmd", "usr/lib/erlang/erts-*/bin"), "-kill"]
+            command = [*rabbitmq_command("epmd", *self.erlang), "-kill"]
             subprocess.run(command, env=self.environment(), capture_output=True, check=False)
 
 

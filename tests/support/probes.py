@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import struct
 from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
 import psycopg
+
+#: A field of a table: its name, its type and its length come before the value.
+VERSION = re.compile(rb"\x07versionS....([\d.]+)", re.S)
 
 
 class Unavailable(Exception):
@@ -26,23 +30,25 @@ def postgres_answers(url: str) -> None:
         raise Unavailable("the PostgreSQL role may not create databases")
 
 
-def rabbitmq_answers(url: str) -> None:
-    """Log in and open the vhost with just enough AMQP; raise Unavailable if that fails."""
+def rabbitmq_answers(url: str) -> str:
+    """Log in and open the vhost with just enough AMQP; return the version, or raise Unavailable."""
     parts = urlsplit(url)
     address = (parts.hostname or "127.0.0.1", parts.port or 5672)
     try:
         with socket.create_connection(address, timeout=10) as link, link.makefile("rwb") as stream:
-            shake_hands(stream, parts.username or "guest", parts.password or "guest", parts.path)
+            return shake_hands(
+                stream, parts.username or "guest", parts.password or "guest", parts.path
+            )
     except (OSError, struct.error) as error:
         raise Unavailable(f"no answer from RabbitMQ: {error}") from None
 
 
-def shake_hands(stream: BinaryIO, user: str, password: str, path: str) -> None:
+def shake_hands(stream: BinaryIO, user: str, password: str, path: str) -> str:
     start, start_ok, tune, tune_ok, opening, open_ok = 10, 11, 30, 31, 40, 41
     login = f"\0{unquote(user)}\0{unquote(password)}".encode()
     vhost = unquote(path[1:]) or "/"
     stream.write(b"AMQP\0\0\x09\x01")
-    receive(stream, start)
+    version = VERSION.search(receive(stream, start))
     response = struct.pack(">I", len(login)) + login
     send(stream, start_ok, bytes(4) + short_string("PLAIN") + response + short_string("en_US"))
     send(stream, tune_ok, receive(stream, tune))
@@ -51,6 +57,7 @@ def shake_hands(stream: BinaryIO, user: str, password: str, path: str) -> None:
     close, close_ok = 50, 51
     send(stream, close, struct.pack(">H", 200) + bytes(5))
     receive(stream, close_ok)
+    return version[1].decode() if version else ""
 
 
 def short_string(text: str) -> bytes:

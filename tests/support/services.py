@@ -18,7 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.helpers import eventually
-from tests.support.private_servers import PrivatePostgres, PrivateRabbitmq, PrivateServer
+from tests.support.private_servers import (
+    RABBITMQ_VERSION,
+    PrivatePostgres,
+    PrivateRabbitmq,
+    PrivateServer,
+    chosen_rabbitmq,
+)
 from tests.support.probes import Unavailable, postgres_answers, rabbitmq_answers
 
 NO_SERVICES = "EVENTBUS_TEST_NO_SERVICES"
@@ -51,7 +57,7 @@ class Kind:
 
     name: str
     variable: str
-    answer: Callable[[str], None]
+    answer: Callable[[str], object]
     local_urls: Callable[[], list[str]]
     private: type[PrivateServer]
     package: str
@@ -196,16 +202,24 @@ def locate(kind: Kind) -> tuple[str, str]:
         raise Unavailable(f"{NO_SERVICES} is set")
     if reason := os.environ.get(kind.variable_missing):
         raise Unavailable(reason)
+    version = chosen_rabbitmq() if kind is RABBITMQ else ""
     if url := os.environ.get(kind.variable):
-        kind.answer(url)
+        raise_if_other_version(kind.answer(url), version)
         return url, kind.variable
     reasons = []
-    for way in (running, private, installed, docker):
+    for way in (private,) if version else (running, private, installed, docker):
         try:
             return way(kind), way.__name__
         except Unavailable as error:
             reasons.append(str(error))
     raise Unavailable("; ".join(reasons))
+
+
+def raise_if_other_version(found: object, chosen: str) -> None:
+    if chosen and not f"{found}.".startswith(f"{chosen}."):
+        raise Unavailable(
+            f"{RABBITMQ.variable} leads to RabbitMQ {found}, and {RABBITMQ_VERSION} is {chosen}"
+        )
 
 
 def postgres_url() -> str:
@@ -294,6 +308,8 @@ def start_or_install(kind: Kind) -> PrivateServer:
     try:
         return start(kind)
     except Unavailable as error:
+        if kind is RABBITMQ and chosen_rabbitmq():
+            raise
         try:
             install(kind.package)
         except Unavailable as refusal:

@@ -93,6 +93,7 @@ def run_passes(arguments: list[str], postgres: services.Service, is_measured: bo
 
 def run_pytest(database: str, arguments: list[str], is_measured: bool, **variables: str) -> Pass:
     report = run_directory() / f"{database}.json"
+    report.unlink(missing_ok=True)
     # Two more than there are cores: many tests wait for processes, leases and tiers.
     workers = min(4, os.cpu_count() or 2) + 2
     measured = ["coverage", "run", "-m"] if is_measured else []
