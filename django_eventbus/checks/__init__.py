@@ -137,6 +137,11 @@ def check_layout(**kwargs: Any) -> Iterator[CheckMessage]:
         yield Error(fault, hint=hint, id="eventbus.E012")
 
 
+def check_bindings(**kwargs: Any) -> Iterator[CheckMessage]:
+    for fault, hint in topology.refused_bindings(queue_specs()):
+        yield Error(fault, hint=hint, id="eventbus.E018")
+
+
 def check_commands(**kwargs: Any) -> Iterator[CheckMessage]:
     commands = [each for each in registry if each.route is COMMANDS]
     for one, other in combinations(commands, 2):
@@ -230,6 +235,7 @@ CHECKS: tuple[Callable[..., Iterator[CheckMessage]], ...] = (
     check_names,
     check_queue_names,
     check_layout,
+    check_bindings,
     check_commands,
     check_subscription_names,
     check_event_types,

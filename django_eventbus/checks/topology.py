@@ -12,6 +12,9 @@ from django_eventbus.subscriptions.queue_specs import QueueSpec
 #: A hundred years, as no other label is longer.
 _LONGEST_DELAY = "3153600000000ms"
 
+#: RabbitMQ 4.3.5 and newer refuse a binding to a topic exchange with more of them.
+_MOST_HASHES = 2
+
 Fault = tuple[str, str]
 
 
@@ -77,4 +80,17 @@ def _wildcards(specs: Sequence[QueueSpec]) -> Iterator[Fault]:
                 yield (
                     f"The pattern {pattern!r} on {spec.name} matches nothing on a direct exchange.",
                     "Subscribe to event types without wildcards, or use another EXCHANGE_TYPES.",
+                )
+
+
+def refused_bindings(specs: Sequence[QueueSpec]) -> Iterator[Fault]:
+    """Yield the bindings that some versions of RabbitMQ refuse."""
+    for spec in specs:
+        for exchange, pattern in spec.bindings:
+            if type_of(exchange) == "topic" and pattern.split(".").count("#") > _MOST_HASHES:
+                yield (
+                    f"The binding of {spec.name} with {pattern!r} has three or more '#': "
+                    "RabbitMQ 4.3.5 and newer refuse it.",
+                    "Subscribe to a pattern with at most two '#'; a single '#' between two dots "
+                    "matches any number of words.",
                 )

@@ -213,6 +213,30 @@ def test_a_layout_that_leads_a_message_astray_is_an_error_with_a_hint(given, wor
     assert "NAMES" in problem.hint or "EXCHANGE_TYPES" in problem.hint
 
 
+@pytest.mark.parametrize(
+    ("pattern", "given"),
+    [
+        ("#.a.#.b.#", {}),
+        ("a.#.b.#", {"NAMES": {"binding_key": "{pattern}.#"}}),
+    ],
+)
+def test_a_binding_with_more_wildcards_than_rabbitmq_accepts_is_an_error(pattern, given):
+    subscribed(pattern, queue="a")
+
+    problem = found(**given)["eventbus.E018"]
+
+    assert "three or more '#': RabbitMQ 4.3.5 and newer refuse" in problem.msg
+    assert "'#'" in problem.hint
+
+
+def test_a_binding_with_two_wildcards_is_fine_and_so_are_more_where_they_are_not_wildcards():
+    subscribed("#.a.#", name="two")
+    assert found() == {}
+
+    subscribed("#.a.#.b.#", name="three")
+    assert found(EXCHANGE_TYPES={"events": "fanout"}) == {}
+
+
 def test_an_unknown_placeholder_is_an_error_that_lists_the_known_ones():
     problem = found(NAMES={"tier": "{quue}"})["eventbus.E003"]
 

@@ -11,7 +11,9 @@ from django_eventbus import transports
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import BrokerRefused, BrokerUnavailable
 from django_eventbus.subscriptions.queue_specs import QueueSpec, queue_specs
+from django_eventbus.transports.rabbitmq.doctor.rules import version_of
 from django_eventbus.transports.rabbitmq.topology.resources import Bind
+from tests.support.probes import rabbitmq_answers
 
 pytestmark = pytest.mark.rabbitmq
 
@@ -94,6 +96,20 @@ def test_what_is_deleted_while_it_is_declared_is_waited_for_and_not_refused(amqp
         with pytest.raises(BrokerUnavailable, match="cannot be declared: 404"):
             client.make(missing)
         client.make(replace(missing, exchange=conf.events_exchange))
+
+
+def test_a_binding_that_the_broker_refuses_is_reported_in_its_words(amqp):
+    declare()
+    bind = Bind(queue=amqp.queue("acts"), exchange=conf.events_exchange, key="#.a.#.b.#")
+
+    with transports.connect(conf.broker_url).topology_client() as client:
+        if version_of(rabbitmq_answers(amqp.url)) < (4, 3, 5):
+            client.make(bind)
+            return
+        with pytest.raises(BrokerRefused) as refused:
+            client.make(bind)
+
+    assert str(refused.value).startswith(f"The broker refused the {bind}: 406 ")
 
 
 def test_assume_does_not_even_look(amqp, settings):

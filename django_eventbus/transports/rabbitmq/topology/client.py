@@ -68,7 +68,8 @@ class TopologyClient:
         try:
             return self.ask(send)
         except ChannelClosed as closed:
-            if closed.code == _DIFFERS:
+            # A binding has nothing that could differ: then the broker does not accept its key.
+            if closed.code == _DIFFERS and not isinstance(resource, Bind):
                 raise Differs(resource) from None
             if closed.code == _NOT_FOUND:
                 # Another client deleted a resource that it needs a moment ago.
