@@ -19,6 +19,7 @@ from django_eventbus.transports.rabbitmq.parameters import (
     parameters_of,
     refusal,
     tls_error,
+    version_of,
 )
 
 #: The maximum size of the buffer in bytes, because many large messages could fill the memory.
@@ -146,6 +147,11 @@ class BrokerConnection:
     def server_properties(self) -> dict[str, Any]:
         """The properties that the broker reports."""
         return dict(self._connection.server_properties or {})
+
+    @property
+    def server_version(self) -> tuple[int, ...]:
+        """The version that the broker reports; () if it is not known."""
+        return version_of(str(self.server_properties.get("version", "")))
 
     def open(self) -> None:
         """Connect to the first host that answers. Raise BrokerUnavailable or BrokerRefused."""

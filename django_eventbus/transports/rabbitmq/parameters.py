@@ -151,6 +151,11 @@ def _host(text: str, scheme: str) -> tuple[str, int]:
     return name.strip("[]"), int(port)
 
 
+def version_of(text: str) -> tuple[int, ...]:
+    """Return the numbers of the version that a broker reports, for comparisons."""
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
+
+
 def parameters_of(address: BrokerAddress, purpose: str) -> Iterator[pika.ConnectionParameters]:
     """Yield the connection parameters of each host for pika."""
     is_tls = address.scheme == "amqps"

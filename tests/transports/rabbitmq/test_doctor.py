@@ -14,8 +14,9 @@ from django_eventbus.conf import conf
 from django_eventbus.monitoring.doctor import diagnose
 from django_eventbus.subscriptions.queue_specs import QueueSpec, queue_specs
 from django_eventbus.transports.rabbitmq.doctor.facts import Facts, ResourceFacts
-from django_eventbus.transports.rabbitmq.doctor.management_api import ManagedQueue, ManagementFacts
-from django_eventbus.transports.rabbitmq.doctor.rules import problems, version_of
+from django_eventbus.transports.rabbitmq.doctor.rules import problems
+from django_eventbus.transports.rabbitmq.management_api import ManagedQueue, ManagementFacts
+from django_eventbus.transports.rabbitmq.parameters import version_of
 from django_eventbus.transports.rabbitmq.topology.resources import QueueResource
 from tests.support.helpers import eventually
 from tests.support.own_broker import ONE_WORKER
@@ -307,6 +308,28 @@ def test_a_consumer_timeout_is_seen_if_a_policy_sets_it(policy, is_short, is_unc
 
     assert ("consumer-timeout = 60000 on q" in said("warning", found)) is is_short
     assert ("consumer timeout" in said("unchecked", found)) is is_unchecked
+
+
+@table(
+    ("policy", "arguments", "is_hidden"),
+    [
+        ({"delayed-retry-type": "all"}, {}, True),
+        ({}, {"x-delayed-retry-type": "failed"}, True),
+        ({"delayed-retry-type": "disabled"}, {"x-delayed-retry-type": "failed"}, False),
+        ({"delayed-retry-min": 1000}, {}, False),
+    ],
+)
+def test_a_delayed_retry_of_the_broker_is_an_error_on_queues_and_dlqs(policy, arguments, is_hidden):
+    spec = QueueSpec(name="q", exchange="e", patterns=(), delays=())
+    queue = ManagedQueue(policy=policy, arguments=arguments)
+    names = ("q", "q.dlq")
+    management = ManagementFacts(skew=0, queues=dict.fromkeys(names, queue))
+    resources = [ResourceFacts(resource=QueueResource(name=each), consumers=1) for each in names]
+
+    found = said("error", judged(specs=[spec], resources=resources, management=management))
+
+    for name in names:
+        assert (f"delayed-retry-type on {name}: the broker does not count" in found) is is_hidden
 
 
 def test_classic_queues_are_told_to_be_weaker(settings):

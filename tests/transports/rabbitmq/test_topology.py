@@ -11,7 +11,7 @@ from django_eventbus import transports
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import BrokerRefused, BrokerUnavailable
 from django_eventbus.subscriptions.queue_specs import QueueSpec, queue_specs
-from django_eventbus.transports.rabbitmq.doctor.rules import version_of
+from django_eventbus.transports.rabbitmq.parameters import version_of
 from django_eventbus.transports.rabbitmq.topology.resources import Bind
 from tests.support.probes import rabbitmq_answers
 

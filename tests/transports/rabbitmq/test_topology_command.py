@@ -17,9 +17,11 @@ from django_eventbus.events.message import Message, uuid7
 from django_eventbus.exceptions import BrokerRefused
 from django_eventbus.subscriptions.queue_specs import queue_specs
 from django_eventbus.transports.contract import Confirmed, Outgoing, ToExchange, ToQueue, ToTier
+from django_eventbus.transports.rabbitmq.parameters import version_of
 from django_eventbus.transports.rabbitmq.topology import versions
 from tests.support.helpers import eventually
 from tests.support.own_broker import ONE_WORKER
+from tests.support.probes import rabbitmq_answers
 
 pytestmark = pytest.mark.rabbitmq
 
@@ -231,26 +233,92 @@ def test_an_old_version_is_not_deleted_before_it_is_empty_and_let_go(amqp, moved
     assert amqp.count(old) == 0
 
 
-def test_an_old_version_is_deleted_when_it_is_safe_and_its_dlq_when_that_is_empty(
-    amqp, publisher, moved
-):
-    old = amqp.queue("acts")
-    with amqp.channel() as channel:
+@pytest.fixture
+def host(virtual_host, monkeypatch):
+    """Have an old version of each queue where the management plugin counts its messages."""
+    monkeypatch.setattr(versions, "LOOK_AGAIN_AFTER", 0.3)
+    virtual_host.configure(MANAGEMENT_URL=virtual_host.node.management_url)
+    transports.connect(conf.broker_url).declare(queue_specs())
+    virtual_host.configure(QUEUE_TYPE="classic")
+    apply()
+    return virtual_host
+
+
+@ONE_WORKER
+def test_an_old_version_is_deleted_when_it_is_safe_and_its_dlq_when_that_is_empty(host):
+    old = host.amqp.queue("acts")
+    with host.amqp.channel() as channel:
         channel.basic_publish("", f"{old}.dlq", b"parked")
     eventually(wait_is_over, timeout=20)
 
     assert f"delete the queue '{old}'" in apply()["steps"]
     held = f"'{old}.dlq' holds 1 message. Collect or re-drive its messages; a later --apply deletes it."
     assert plan()["remains"] == [held]
-    with amqp.channel() as channel:
+    with host.amqp.channel() as channel:
         channel.queue_purge(f"{old}.dlq")
     apply()
 
     final = plan()
     assert (final["old"], final["steps"], final["remains"]) == ([], [], [])
     assert {each["version"] for each in final["queues"]} == {2}
+    transport = transports.connect(conf.broker_url)
+    publisher = transport.publisher()
     send(publisher, ToExchange(exchange=conf.events_exchange, routing_key="act.now"))
-    assert set(received(moved, 1).values()) == {old}
+    publisher.close()
+    assert set(received(transport, 1).values()) == {old}
+
+
+def delays_returned_messages(host):
+    return version_of(rabbitmq_answers(host.node.server.url)) >= (4, 3)
+
+
+@ONE_WORKER
+def test_nothing_is_deleted_on_a_count_that_cannot_be_trusted(host):
+    old = host.amqp.queue("acts")
+    host.configure(MANAGEMENT_URL=None)
+    eventually(wait_is_over, timeout=20)
+
+    found = apply()
+
+    if delays_returned_messages(host):
+        assert not [each for each in found["steps"] if each.startswith("delete the queue")]
+        assert any(f"'{old}' may hold delayed messages" in each for each in found["remains"])
+        assert host.amqp.count(old) == 0
+    else:
+        assert f"delete the queue '{old}'" in found["steps"]
+
+
+@ONE_WORKER
+@pytest.mark.parametrize("suffix", ["", ".dlq"])
+def test_a_queue_whose_messages_a_policy_hides_is_not_deleted(host, suffix):
+    if not delays_returned_messages(host):
+        pytest.skip("Policies delay returned messages since RabbitMQ 4.3.")
+    old = host.amqp.queue("acts") + suffix
+    delays = {"delayed_retry_min": 60_000, "delayed_retry_max": 60_000}
+    host.set_policy(f"^{old}$", delayed_retry_type="all", **delays)
+    with host.amqp.channel() as channel:
+        channel.basic_publish("", old, b"returned")
+
+        def is_hidden():
+            method, _, _ = channel.basic_get(old)
+            if method:
+                channel.basic_nack(method.delivery_tag, requeue=True)
+            return method is None and host.amqp.count(old) == 0
+
+        eventually(is_hidden, timeout=20)
+        eventually(wait_is_over, timeout=20)
+        # The management plugin knows of a policy a little later.
+        eventually(lambda: is_said_to_hide(old), timeout=20)
+
+        apply()
+
+        assert host.amqp.count(old) == 0
+
+
+def is_said_to_hide(queue):
+    """Tell whether the plan keeps *queue* because of its policy."""
+    found = f"'{queue}' may hold delayed messages, because delayed-retry-type"
+    return any(each.startswith(found) for each in plan()["remains"])
 
 
 def consumed(transport, queue):

@@ -13,7 +13,7 @@ from django_eventbus.exceptions import BrokerRefused
 from django_eventbus.subscriptions.queue_specs import QueueSpec
 from django_eventbus.transports.contract import PublishedType
 from django_eventbus.transports.rabbitmq.connection import BrokerConnection
-from django_eventbus.transports.rabbitmq.doctor.management_api import (
+from django_eventbus.transports.rabbitmq.management_api import (
     ManagementApi,
     ManagementFacts,
     ManagementProblem,

@@ -16,7 +16,8 @@ from django_eventbus.transports.contract import (
     warning,
 )
 from django_eventbus.transports.rabbitmq.doctor.facts import Facts, ResourceFacts
-from django_eventbus.transports.rabbitmq.doctor.management_api import ManagementFacts
+from django_eventbus.transports.rabbitmq.management_api import ManagementFacts
+from django_eventbus.transports.rabbitmq.parameters import version_of
 from django_eventbus.transports.rabbitmq.topology.declare import may_compare
 from django_eventbus.transports.rabbitmq.topology.resources import QueueResource, dead_letter_queue
 from django_eventbus.transports.routing_checks import doubly_handled, unhandled
@@ -51,10 +52,6 @@ def problems(facts: Facts, published: Sequence[PublishedType]) -> Iterator[Probl
                 "Synchronize both clocks with NTP. Until then, ages and times in headers are wrong.",
             )
     yield from _unchecked(facts)
-
-
-def version_of(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
 
 
 def _version_problems(facts: Facts) -> Iterator[Problem]:
@@ -184,10 +181,23 @@ def _policy_problems(facts: Facts, management: ManagementFacts) -> Iterator[Prob
             continue
         queue = management.queues.get(each.resource.name)
         policy = queue.policy if queue else {}
+        if queue and queue.delays_returned_messages:
+            yield _delayed_retry(each.resource.name)
         if each.resource.name in dlqs:
             yield from _policy_of_dlq(each.resource.name, policy)
         else:
             yield from _policy_of_queue(each.resource, policy, version_of(facts.version))
+
+
+def _delayed_retry(name: str) -> Problem:
+    return error(
+        "policy",
+        f"A policy or an argument sets delayed-retry-type on {name}: the broker does not count "
+        "returned messages until they are due. consume_events --burst ends before they are "
+        "handled, and levels are too low.",
+        f"Exclude {name} from the policy: retries have their own tiers.",
+        queue=name,
+    )
 
 
 def _policy_of_dlq(name: str, policy: Policy) -> Iterator[Problem]:

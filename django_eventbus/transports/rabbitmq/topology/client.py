@@ -8,8 +8,10 @@ from typing import Any
 import pika
 from pika import exceptions as amqp
 
+from django_eventbus.conf import conf
 from django_eventbus.exceptions import BrokerRefused, BrokerUnavailable
 from django_eventbus.transports.rabbitmq.connection import BrokerConnection
+from django_eventbus.transports.rabbitmq.management_api import ManagementApi, ManagementProblem
 from django_eventbus.transports.rabbitmq.topology.resources import (
     Bind,
     Exchange,
@@ -17,6 +19,12 @@ from django_eventbus.transports.rabbitmq.topology.resources import (
     Resource,
 )
 
+#: The first version with delayed-retry-type. Messages that it delays are in no count of AMQP.
+_DELAYS_RETURNED_MESSAGES = (4, 3)
+_MANAGEMENT_NEEDED = (
+    "{!r} may hold delayed messages, which only the management plugin shows: {}. "
+    "Correct MANAGEMENT_URL, or delete the queue by hand when it is empty."
+)
 _REFUSED, _NOT_FOUND, _LOCKED, _DIFFERS = 403, 404, 405, 406
 #: Sends a request on a channel, and passes the answer to a callback.
 Send = Callable[[Any, Callable[[Any], None]], object]
@@ -118,6 +126,25 @@ class TopologyClient:
         """Return how many messages wait in *queue*, or None if it is missing."""
         frame = self.found(QueueResource(name=queue))
         return None if frame is None else int(frame.method.message_count)
+
+    def counting_problem(self, queue: str) -> str:
+        """Return why *queue* may hold messages that AMQP does not count, or ""."""
+        if self._connection.server_version < _DELAYS_RETURNED_MESSAGES:
+            return ""
+        if not conf.management_url:
+            return _MANAGEMENT_NEEDED.format(queue, "MANAGEMENT_URL is not set")
+        try:
+            managed = ManagementApi(conf.management_url, self._connection.address).queue(queue)
+        except ManagementProblem as problem:
+            return _MANAGEMENT_NEEDED.format(queue, problem)
+        if managed is None:
+            return _MANAGEMENT_NEEDED.format(queue, "it does not know the queue")
+        if managed.delays_returned_messages or managed.delayed:
+            return (
+                f"{queue!r} may hold delayed messages, because delayed-retry-type is or was set on it. "
+                "Exclude it from the policy, and run the command again when they were handled."
+            )
+        return ""
 
     def exists(self, resource: Exchange | QueueResource) -> bool:
         return self.found(resource) is not None

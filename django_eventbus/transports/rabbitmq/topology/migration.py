@@ -100,6 +100,8 @@ class Delete:
                 raise BrokerRefused(
                     f"The {self.resource} is in use again. Run the command again later."
                 )
+            if frame and (problem := client.counting_problem(self.resource.name)):
+                raise BrokerRefused(problem)
         client.delete(self.resource)
 
 
@@ -215,6 +217,8 @@ def _retire_dlq(old: OldVersion) -> Iterator[Step | str]:
         yield f"{name!r} holds {held}. Collect or re-drive its messages; a later --apply deletes it."
     elif old.dlq_consumers:
         yield _still_consumed(name, old.dlq_consumers)
+    elif old.dlq_uncounted:
+        yield old.dlq_uncounted
     else:
         yield Delete(QueueResource(name=name))
         yield Delete(Exchange(name=dead_letter_exchange(old.name), kind=""))
@@ -242,6 +246,8 @@ def _retire_queue(old: OldVersion, spec: QueueSpec) -> Iterator[Step | str]:
         yield f"{old.name!r} still holds {held}. Run consume_events to handle its messages."
     elif old.consumers:
         yield _still_consumed(old.name, old.consumers)
+    elif old.uncounted:
+        yield old.uncounted
     else:
         for delay in sorted(set(spec.delays) - {0.0}):
             yield Delete(QueueResource(name=tier(old.name, delay)))

@@ -45,6 +45,9 @@ class OldVersion:
     in_tiers: int
     in_dlq: int
     dlq_consumers: int
+    #: Why the counts of the queue and its tiers, and of the DLQ, cannot be trusted; "" if they can.
+    uncounted: str = ""
+    dlq_uncounted: str = ""
     #: "none" before it is unbound, then "running", and "over" when no process writes to it.
     wait: str
 
@@ -114,7 +117,17 @@ def _old_versions(client: TopologyClient, spec: QueueSpec, current: int) -> Iter
             wait=_wait(client, name),
         )
         if frame or dlq:
-            yield old
+            queues = [name, *(tier(name, each) for each in sorted(set(spec.delays) - {0.0}))]
+            yield replace(
+                old,
+                uncounted=_uncounted(client, queues if frame else []),
+                dlq_uncounted=_uncounted(client, [dead_letter_queue(name)] if dlq else []),
+            )
+
+
+def _uncounted(client: TopologyClient, queues: Sequence[str]) -> str:
+    existing = (each for each in queues if client.count(each) is not None)
+    return next(filter(None, map(client.counting_problem, existing)), "")
 
 
 def _wait(client: TopologyClient, name: str) -> str:

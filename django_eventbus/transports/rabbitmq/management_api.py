@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException
@@ -53,8 +53,17 @@ class ManagedQueue:
     """A queue as the management plugin shows it."""
 
     policy: dict[str, Any] = field(default_factory=dict)
+    arguments: dict[str, Any] = field(default_factory=dict)
+    #: The returned messages that the broker delivers later and does not count until then.
+    delayed: int = 0
     #: The exchanges that it is bound to, with the routing keys.
     bindings: frozenset[tuple[str, str]] = frozenset()
+
+    @property
+    def delays_returned_messages(self) -> bool:
+        """Whether a returned message waits where AMQP does not count it (since RabbitMQ 4.3)."""
+        written = self.arguments.get("x-delayed-retry-type")
+        return self.policy.get("delayed-retry-type", written) not in (None, "disabled")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,20 +93,31 @@ class ManagementApi:
 
     def facts(self, queues: Iterable[str], exchanges: Iterable[str]) -> ManagementFacts:
         """Return the facts about *queues* and *exchanges*, or raise ManagementProblem."""
-        found = {name: queue for name in queues if (queue := self._queue(name))}
+        found = {
+            name: replace(queue, bindings=self._bindings_of(name))
+            for name in queues
+            if (queue := self.queue(name))
+        }
         bindings = [each for exchange in exchanges for each in self._bindings(exchange)]
         return ManagementFacts(skew=self.skew, queues=found, bindings=bindings)
 
-    def _queue(self, name: str) -> ManagedQueue | None:
-        path = f"queues/{self._vhost}/{quote(name, safe='')}"
-        shown = self._get(path)
+    def queue(self, name: str) -> ManagedQueue | None:
+        """Return the queue *name*, None if it is missing, or raise ManagementProblem."""
+        shown = self._get(self._path(name))
         if shown is None:
             return None
-        bindings = self._get(f"{path}/bindings") or []
         return ManagedQueue(
             policy=dict(shown.get("effective_policy_definition") or {}),
-            bindings=frozenset((each["source"], each["routing_key"]) for each in bindings),
+            arguments=dict(shown.get("arguments") or {}),
+            delayed=int(shown.get("messages_delayed") or 0),
         )
+
+    def _bindings_of(self, queue: str) -> frozenset[tuple[str, str]]:
+        bindings = self._get(f"{self._path(queue)}/bindings") or []
+        return frozenset((each["source"], each["routing_key"]) for each in bindings)
+
+    def _path(self, queue: str) -> str:
+        return f"queues/{self._vhost}/{quote(queue, safe='')}"
 
     def _bindings(self, exchange: str) -> list[tuple[str, str, str]]:
         path = f"exchanges/{self._vhost}/{quote(exchange, safe='')}/bindings/source"
