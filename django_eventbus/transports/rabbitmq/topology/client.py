@@ -49,6 +49,10 @@ class Differs(BrokerRefused):
         )
 
 
+class NotPermitted(BrokerRefused):
+    """The user has no right on the resource, so it is not known whether it exists."""
+
+
 class TopologyClient:
     """Sends one request at a time. After a refusal, the next request opens a new channel."""
 
@@ -150,13 +154,18 @@ class TopologyClient:
         return self.found(resource) is not None
 
     def found(self, resource: Exchange | QueueResource) -> Any:
-        """Return the answer to a passive declare of *resource*, or None if it is missing."""
+        """
+        Return the answer to a passive declare of *resource*, or None if it is missing.
+
+        Raise NotPermitted if the user has no right on it, which RabbitMQ asks for since 4.3.
+        """
         try:
             return self.ask(lambda channel, answer: _declare_passively(channel, resource, answer))
         except ChannelClosed as closed:
             if closed.code == _NOT_FOUND:
                 return None
-            raise BrokerRefused(f"The broker refused the {resource}: {closed}") from None
+            refused = NotPermitted if closed.code == _REFUSED else BrokerRefused
+            raise refused(f"The broker refused the {resource}: {closed}") from None
 
 
 def closed_by(reason: Any) -> Exception:

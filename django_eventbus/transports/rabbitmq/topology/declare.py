@@ -9,7 +9,11 @@ from dataclasses import replace
 from django_eventbus.conf import conf
 from django_eventbus.exceptions import BrokerRefused, BrokerUnavailable
 from django_eventbus.subscriptions.queue_specs import QueueSpec
-from django_eventbus.transports.rabbitmq.topology.client import Differs, TopologyClient
+from django_eventbus.transports.rabbitmq.topology.client import (
+    Differs,
+    NotPermitted,
+    TopologyClient,
+)
 from django_eventbus.transports.rabbitmq.topology.resources import (
     Bind,
     Exchange,
@@ -81,7 +85,12 @@ def may_compare() -> bool:
 
 
 def _raise_if_missing(client: TopologyClient, resource: Exchange | QueueResource) -> None:
-    if not client.exists(resource):
+    try:
+        is_there = client.exists(resource)
+    except NotPermitted:
+        # A consumer needs no right on the exchange of the events. What it needs fails when used.
+        return
+    if not is_there:
         raise BrokerRefused(
             f"The {resource} is missing on the broker, and TOPOLOGY is 'check'. Declare it on the "
             "broker, or correct NAMES."
