@@ -17,10 +17,12 @@ from django_eventbus.events.message import Message
 from django_eventbus.models import DeadLetter, InboxRecord
 from django_eventbus.subscriptions.queue_specs import QueueSpec
 from django_eventbus.transports.contract import Outgoing, ToQueue
+from django_eventbus.transports.rabbitmq.parameters import version_of
 from tests.end_to_end.oracle import is_at_rest
 from tests.shop.models import Effect
 from tests.support.amqp import Amqp
 from tests.support.helpers import eventually
+from tests.support.probes import rabbitmq_answers
 from tests.support.tcp_proxy import TcpProxy
 from tests.transports.rabbitmq.storm import consume_leftovers
 
@@ -153,7 +155,9 @@ def test_a_consumer_that_timed_out_subscribes_again(manage, begin, node, tmp_pat
 
         end(manage, amqp, worker)
         assert effects() == [event.id]
-        assert "delivery acknowledgement on channel" in node.whole_log
+        # Before RabbitMQ 4.3 the channel is closed; since then, the consumer is cancelled.
+        is_closed = "delivery acknowledgement on channel" in node.whole_log
+        assert is_closed or "The broker cancelled the consumer" in worker.output
 
 
 @contextmanager
@@ -206,7 +210,9 @@ def test_what_was_returned_often_is_returned_more_slowly(amqp):
     returned.release(after=0.2)
     subscriber.receive(10).ack()
 
-    assert time.monotonic() - began > 0.5
+    # RabbitMQ 4.3 does not count it, so nothing has to slow down before a limit.
+    is_counted = version_of(rabbitmq_answers(amqp.url)) < (4, 3)
+    assert (time.monotonic() - began > 0.5) is is_counted
     publisher.close()
     subscriber.close()
 

@@ -124,7 +124,8 @@ NASTY = {
     "NaN": (b'{"a": NaN}', {}, "the body is not JSON"),
     "huge integer": (b'{"a": 1' + b"0" * 5_000 + b"}", {}, "the body is not JSON"),
     "100,000 levels": (b"[" * 100_000 + b"]" * 100_000, {}, "the body is nested too deeply"),
-    "16 MiB": (b'"' + b"x" * 2**24 + b'"', {}, "MAX_BODY_BYTES is 1048576"),
+    # RabbitMQ 4 accepts no more.
+    "16 MiB": (b'"' + b"x" * (2**24 - 2) + b'"', {}, "MAX_BODY_BYTES is 1048576"),
 }
 
 
