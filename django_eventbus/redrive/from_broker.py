@@ -105,8 +105,8 @@ class DlqMessage:
 
 def peek(transport: Transport, dlq: DeadLetterQueue, limit: int) -> list[DlqMessage]:
     """Return the first messages of *dlq* without removing them."""
-    # Closing the channel returns the messages in their order, but behind messages that were
-    # returned before. A nack would put them at the end of a quorum queue without delivery limit.
+    # close() returns the messages in their order, but behind messages that were returned before.
+    # Before RabbitMQ 4.3 a release() would put them at the end of a queue without delivery limit.
     limit = min(limit, _MOST_UNSETTLED)
     with closing(transport.subscriber([dlq.name], prefetch=limit)) as subscriber:
         return [_dlq_message(each, dlq) for each in _received(subscriber, limit)]

@@ -10,11 +10,16 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from pika import frame, spec
+
 from django_eventbus.events.message import Message
 from django_eventbus.exceptions import BrokerUnavailable
 from django_eventbus.transports.rabbitmq.connection import BrokerConnection
 from django_eventbus.transports.rabbitmq.decoding import message_of
 from django_eventbus.transports.rabbitmq.parameters import BrokerAddress, process_name
+
+#: The first version that does not count a basic.nack as a delivery towards the delivery limit.
+_COUNTS_NO_NACKS = (4, 3)
 
 logger = logging.getLogger("django_eventbus.transports.rabbitmq")
 
@@ -63,6 +68,7 @@ class RabbitmqSubscriber:
     ) -> None:
         self.address = address
         self.prefetch = prefetch
+        self.is_ordered = is_ordered
         #: Returns the queues to consume by their names on the broker, with their usual names.
         self.prepare = prepare
         self.is_ordered = is_ordered
@@ -105,7 +111,7 @@ class RabbitmqSubscriber:
         self._is_closed = True
         with self._lock:
             if self._feed:
-                self._feed.close()
+                self._feed.close(is_ordered=self.is_ordered)
 
 
 class Feed:
@@ -122,6 +128,7 @@ class Feed:
         self._unsettled: set[int] = set()
         self._lock = threading.Lock()
         self._to_settle: list[tuple[int, bool, float]] = []
+        self._tags: list[str] = []
         connection.on_lost = lambda error: self._end()
         self._channel = connection.channel()
         connection.ask(lambda answer, fail: self._start(prefetch, answer, fail))
@@ -152,6 +159,7 @@ class Feed:
             self._arrived.put(RabbitmqDelivery(self, self.names[name], method, message))
 
         tag = f"{process_name(name)} {id(self)}"
+        self._tags.append(tag)
         self._channel.basic_consume(name, on_message, consumer_tag=tag, callback=on_consuming)
 
     def _on_cancelled(self, frame: Any) -> None:
@@ -238,10 +246,31 @@ class Feed:
 
         return self.connection.ask(question)
 
-    def close(self) -> None:
+    def close(self, *, is_ordered: bool) -> None:
         # Send the waiting acks first, or the broker would deliver these messages again.
         with suppress(BrokerUnavailable):
             self.connection.ask(self._settle_before)
+            if self.connection.server_version >= _COUNTS_NO_NACKS and not is_ordered:
+                self.connection.ask(self._return_all)
         # Closing the channel returns all unsettled messages.
         self.is_over = True
         self.connection.close()
+
+    def _return_all(self, answer: Callable[[Any], None], fail: Callable[[Exception], None]) -> None:
+        """Return what was received without counting it, as closing the channel would."""
+        if not self._is_open:
+            answer(None)
+            return
+        # Cancel first, or the messages would come back to this channel. Not on an ordered queue,
+        # where the next consumer would receive the messages behind them. Not with pika, which
+        # rejects what arrives after it has cancelled, and rejected messages are counted.
+        for tag in self._tags:
+            cancel = frame.Method(self._channel.channel_number, spec.Basic.Cancel(tag, nowait=True))
+            self.connection.write(cancel.marshal())
+
+        def on_last_delivery(_: Any) -> None:
+            self._channel.basic_nack(0, multiple=True, requeue=True)
+            answer(None)
+
+        # The broker answers after the cancels, so what it delivered before them has arrived.
+        self._channel.basic_qos(prefetch_count=1, callback=on_last_delivery)

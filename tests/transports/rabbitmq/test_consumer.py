@@ -277,3 +277,27 @@ def test_acks_are_batched_and_never_cover_what_is_unsettled(amqp):
 def numbered(number, queue):
     message = Message(id=str(number), type="act.now", body=b"{}")
     return Outgoing(address=ToQueue(queue=queue), message=message)
+
+
+def test_closing_a_subscriber_counts_no_delivery_where_a_nack_counts_none(amqp):
+    transport = transports.connect(amqp.url)
+    exchange = f"{amqp.namespace}.events"
+    transport.declare([QueueSpec(name=amqp.queue(), exchange=exchange, patterns=(), delays=())])
+    publisher = transport.publisher()
+    messages = [Message(id=each, type="act.now", body=b"{}") for each in ("one", "two", "three")]
+    to = ToQueue(queue=amqp.queue())
+    publisher.publish([Outgoing(address=to, message=each) for each in messages])
+    publisher.close()
+
+    for _ in range(3):
+        subscriber = transport.subscriber([amqp.queue()], prefetch=2)
+        received = [subscriber.receive(10).message.id for _ in range(2)]
+        subscriber.close()
+        with amqp.channel() as channel:
+            _, properties, _ = channel.basic_get(amqp.queue())
+            channel.basic_nack(1, requeue=True)
+
+    assert len(set(received)) == 2
+    eventually(lambda: amqp.count(amqp.queue()) == 3)
+    is_counted = version_of(rabbitmq_answers(amqp.url)) < (4, 3)
+    assert bool((properties.headers or {}).get("x-delivery-count")) is is_counted
