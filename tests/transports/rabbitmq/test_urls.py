@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_eventbus.exceptions import BadSetting
-from django_eventbus.transports.rabbitmq.parameters import address_of
+from django_eventbus.transports.rabbitmq.parameters import address_of, parameters_of
 from tests.support.tables import table
 
 SECRET = "hunter2"
@@ -60,3 +60,10 @@ def test_a_url_that_cannot_be_read_is_refused_without_its_secret(url):
 
     assert SECRET not in str(raised.value)
     assert raised.value.__cause__ is raised.value.__context__ is None
+
+
+def test_a_body_of_any_size_that_a_broker_may_accept_is_received():
+    (parameters,) = parameters_of(address_of("amqp://host/"), "tests")
+
+    # pika 1.5 has this limit, and 1.4 has none.
+    assert getattr(parameters, "max_inbound_message_body_size", 2**29) == 2**29
