@@ -68,7 +68,6 @@ class RabbitmqSubscriber:
     ) -> None:
         self.address = address
         self.prefetch = prefetch
-        self.is_ordered = is_ordered
         #: Returns the queues to consume by their names on the broker, with their usual names.
         self.prepare = prepare
         self.is_ordered = is_ordered

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from django_eventbus.transports.rabbitmq.doctor.management_api import (
+from django_eventbus.transports.rabbitmq.management_api import (
     ManagementApi,
     ManagementProblem,
 )
