@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, NoReturn
 
@@ -12,6 +13,9 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from django_eventbus.durations import LATEST, is_too_far
+
+#: Levels of a value that a text area shows.
+_DEEPEST_SHOWN = 500
 
 
 class StrictJSONField(forms.CharField):
@@ -46,11 +50,28 @@ def parse_json(text: str) -> Any:
 
 def format_json(value: Any) -> str:
     """Return *value* as indented JSON; "" if it is nested too deeply."""
+    # Counted, because Python's own limit differs between its versions and from caller to caller.
+    if _is_deeper_than(_DEEPEST_SHOWN, value):
+        return ""
     try:
         return json.dumps(value, indent=2, ensure_ascii=False)
     except RecursionError:
-        # A value that could just be decoded may be too deep to encode, a few calls further down.
         return ""
+
+
+def _is_deeper_than(limit: int, value: Any) -> bool:
+    level = [value]
+    for _level in range(limit):
+        level = [part for each in level for part in _parts(each)]
+        if not level:
+            return False
+    return True
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

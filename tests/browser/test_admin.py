@@ -85,9 +85,12 @@ def test_a_long_id_is_beside_its_buttons_and_a_long_command_is_whole(page, charg
 
     page.goto(f"{LIST}{letter.pk}/change/")
 
-    title, tools = page.locator("#content > h2"), page.locator(".object-tools")
-    box = title.bounding_box()
-    assert box["y"] + box["height"] <= tools.bounding_box()["y"]
+    # Django 6.1 puts them side by side where there is room.
+    title = page.locator("#content h2").first.bounding_box()
+    tools = page.locator(".object-tools").bounding_box()
+    is_above = title["y"] + title["height"] <= tools["y"]
+    assert is_above or title["x"] + title["width"] <= tools["x"]
+    assert tools["x"] + tools["width"] <= width
     command = page.get_by_label("As a command")
     assert command.evaluate("each => each.scrollHeight - each.clientHeight") <= 0
 
