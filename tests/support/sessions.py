@@ -19,6 +19,8 @@ def locked_by_another(row: models.Model) -> Iterator[None]:
             cursor.execute(f"SELECT 1 FROM {table} WHERE id = %s FOR UPDATE", [row.pk])
         yield
     finally:
+        # Before the session is closed: the server may notice that later, and hold the lock until then.
+        session.rollback()
         session.close()
 
 
